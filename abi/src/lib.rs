@@ -1,1 +1,38 @@
-//! To be written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Pando virtual architecture: everything that kernel and cells agree on, declared once.
+//!
+//! A cell sees unprivileged x86-64, one page of [virtual registers](virtual_registers), a few [hypercalls](hypercall) and
+//! [rings](ring) of descriptors; nothing else. This crate has no code that runs on either side beyond encoding and decoding:
+//! no dependencies, no allocation, no `unsafe`. The manual's reference part is printed from these declarations ([`manual`]).
+//!
+//! Whatever a cell writes into these structures is a claim: the kernel copies it, checks it, then uses it.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod cpuid;
+pub mod error;
+pub mod event;
+pub mod hypercall;
+pub mod layout;
+pub mod limits;
+pub mod manual;
+pub mod memory;
+pub mod note;
+pub mod registers;
+pub mod ring;
+pub mod virtual_registers;
+
+pub use error::Refusal;
+pub use event::{Event, EventSet};
+pub use hypercall::Hypercall;
+pub use memory::{MapFlags, Permissions, SegmentIndex, SpaceIndex};
+pub use registers::{Registers, SavedContext};
+
+/// Version of this interface; grows with every change that a cell could notice.
+pub const VERSION: u32 = 1;
+
+/// Bytes in a page of a cell's memory.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// Bytes that one large page spans.
+pub const LARGE_PAGE_SIZE: u64 = 2 << 20;

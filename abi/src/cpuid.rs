@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The CPUID table: what the instruction would answer, for machines on which it faults at CPL 3.
+//!
+//! A page-aligned list of entries; the first whose `leaf` is [`END`] ends it.
+
+/// Marks the end of the table.
+pub const END: u32 = u32::MAX;
+
+/// One answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Entry {
+    /// The value of `eax` that asks.
+    pub leaf: u32,
+    /// The value of `ecx` that asks, where `indexed`.
+    pub subleaf: u32,
+    /// 1 where the answer depends on `ecx`.
+    pub indexed: u32,
+    /// The answer, in the order `eax`, `ebx`, `ecx`, `edx`.
+    pub answer: [u32; 4],
+}
+
+impl Entry {
+    /// Bytes of an entry.
+    pub const SIZE: usize = size_of::<Entry>();
+
+    /// The bytes of the entry.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Entry::SIZE] {
+        let [a, b, c, d] = self.answer;
+        let mut bytes = [0; Entry::SIZE];
+        for (room, word) in bytes.chunks_exact_mut(4).zip([self.leaf, self.subleaf, self.indexed, a, b, c, d]) {
+            room.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}

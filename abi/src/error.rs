@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Refusals: why a hypercall did nothing. Each says what the caller did wrong; none says anything about other cells.
+
+/// Declares the refusals with their numbers and their texts in one table.
+macro_rules! refusals {
+    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal,)*) => {
+        /// Why the kernel refused a hypercall. The result register then holds the negated number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Refusal { $($(#[doc = $doc])+ $name = $code,)* }
+
+        impl Refusal {
+            /// Every refusal, in order of number.
+            pub const ALL: &[Refusal] = &[$(Refusal::$name,)*];
+
+            /// The refusal's name as the manual prints it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Refusal::$name => stringify!($name),)* }
+            }
+
+            /// What the caller did wrong, in one sentence.
+            #[must_use]
+            pub const fn cause(self) -> &'static str {
+                match self { $(Refusal::$name => concat!($($doc),+),)* }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// No hypercall has this number.
+    NoSuchCall = 1,
+    /// An address is not page aligned, not canonical, or the range leaves the part of the address space that cells own.
+    BadAddress = 2,
+    /// A count is zero or larger than the call allows, or a flag is not defined.
+    BadArgument = 3,
+    /// The space does not exist.
+    NoSuchSpace = 4,
+    /// The segment does not exist.
+    NoSuchSegment = 5,
+    /// The space is the running one, or the segment is still mounted.
+    Busy = 6,
+    /// The slot of the address space already holds something else.
+    SlotTaken = 7,
+    /// The cell has as many spaces or segments as a cell may have.
+    TooMany = 8,
+    /// The cell's memory quota does not cover it.
+    Quota = 9,
+    /// The machine has no memory left.
+    NoMemory = 10,
+    /// The call would make memory writable that the kernel shows read-only.
+    ReadOnly = 11,
+}
+
+impl Refusal {
+    /// The value that the result register holds.
+    #[must_use]
+    pub const fn to_result(self) -> u64 {
+        (self as u16 as u64).wrapping_neg()
+    }
+
+    /// Reads a result register: the value, or the refusal. A number in the range of refusals that none has is [`Refusal::NoSuchCall`].
+    ///
+    /// # Errors
+    /// The refusal that the register stands for.
+    pub fn from_result(result: u64) -> Result<u64, Refusal> {
+        let code = result.wrapping_neg();
+        if code == 0 || code > 0xfff {
+            return Ok(result);
+        }
+        Err(Refusal::ALL.iter().copied().find(|refusal| *refusal as u64 == code).unwrap_or(Refusal::NoSuchCall))
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Events: virtual interrupts, one bit each, delivered in batches (Denali section 3.1.3).
+
+/// Declares the events with bit numbers and texts in one table.
+macro_rules! events {
+    ($($(#[doc = $doc:literal])+ $name:ident = $bit:literal,)*) => {
+        /// A virtual interrupt.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Event { $($(#[doc = $doc])+ $name = $bit,)* }
+
+        impl Event {
+            /// Every event, in order of bit.
+            pub const ALL: &[Event] = &[$(Event::$name,)*];
+
+            /// The event's name as the manual prints it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Event::$name => stringify!($name),)* }
+            }
+
+            /// What the event says, in one sentence.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Event::$name => concat!($($doc),+),)* }
+            }
+        }
+    };
+}
+
+events! {
+    /// The deadline in the timer register has passed; some amount of physical time has gone by.
+    Timer = 0,
+    /// The console took descriptors from the transmit ring or filled some of the receive ring.
+    Console = 1,
+    /// This cell is a new generation: identity and entropy have changed.
+    Generation = 2,
+    /// The operator asks the cell to end; the libOS decides how.
+    Terminate = 3,
+}
+
+/// A set of events: a bitmask as the virtual registers hold it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventSet(pub u64);
+
+impl EventSet {
+    /// No event.
+    pub const NONE: EventSet = EventSet(0);
+
+    /// The set with `event` added.
+    #[must_use]
+    pub const fn with(self, event: Event) -> EventSet {
+        EventSet(self.0 | 1 << event as u8)
+    }
+
+    /// Whether `event` is in the set.
+    #[must_use]
+    pub const fn contains(self, event: Event) -> bool {
+        self.0 & 1 << event as u8 != 0
+    }
+
+    /// Whether the set has no event.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The events of both sets.
+    #[must_use]
+    pub const fn union(self, other: EventSet) -> EventSet {
+        EventSet(self.0 | other.0)
+    }
+}

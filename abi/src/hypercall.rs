@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hypercalls: one table gives numbers, decoding, guest stubs, the manual's reference page and the names in traces.
+//!
+//! A cell puts the number in `rax` and the arguments in `rdi`, `rsi`, `rdx`, `r10`, `r8`, then executes `out 0x7e, al`. The result comes back
+//! in `rax`: a value, or a negated [`Refusal`](crate::Refusal). No other register changes.
+//! What deserves to be a hypercall: only what the kernel must do to protect or multiplex. Everything else is the libOS's.
+
+use crate::Registers;
+
+/// The port of the hypercall instruction `out 0x7e, al`.
+pub const PORT: u8 = 0x7e;
+
+/// One line of the table, for the manual and for traces.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    /// The number in `rax`.
+    pub number: u64,
+    /// The name in lower case.
+    pub name: &'static str,
+    /// Names of the arguments, in order of registers.
+    pub arguments: &'static [&'static str],
+    /// What it does.
+    pub text: &'static str,
+}
+
+/// The registers that carry arguments, in order.
+pub const ARGUMENT_REGISTERS: [&str; 5] = ["rdi", "rsi", "rdx", "r10", "r8"];
+
+/// Declares the hypercalls: number, variant, name, arguments, text.
+macro_rules! hypercalls {
+    ($($(#[doc = $doc:literal])+ $number:literal $variant:ident $name:ident($($argument:ident),*);)*) => {
+        /// A hypercall with its arguments, still unchecked: a claim of the cell.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Hypercall { $($(#[doc = $doc])+ $variant { $(#[allow(missing_docs)] $argument: u64),* },)* }
+
+        /// The table.
+        pub const TABLE: &[Description] = &[$(Description {
+            number: $number, name: stringify!($name), arguments: &[$(stringify!($argument)),*], text: concat!($($doc),+),
+        },)*];
+
+        impl Hypercall {
+            /// Takes a call out of the registers. `None`: no call has this number.
+            #[must_use]
+            pub fn decode(registers: &Registers) -> Option<Hypercall> {
+                match registers.rax {
+                    $($number => {
+                        #[allow(unused_mut, unused_variables)]
+                        let mut arguments = registers.arguments().into_iter();
+                        Some(Hypercall::$variant { $($argument: arguments.next().unwrap_or_default()),* })
+                    })*
+                    _ => None,
+                }
+            }
+
+            /// The number and the arguments as the registers carry them.
+            #[must_use]
+            pub fn encode(self) -> (u64, [u64; 5]) {
+                match self {
+                    $(Hypercall::$variant { $($argument),* } => {
+                        #[allow(unused_mut)]
+                        let mut arguments = [0; 5];
+                        let given: &[u64] = &[$($argument),*];
+                        arguments[..given.len()].copy_from_slice(given);
+                        ($number, arguments)
+                    })*
+                }
+            }
+
+            /// The name as the manual and traces print it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Hypercall::$variant { .. } => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+hypercalls! {
+    /// Ends the cell. `signal` is 0 where a program ended with `status`; otherwise it names the Linux signal that ended it, `address` what it
+    /// touched and `instruction` where it stood. Never returns.
+    0 Exit exit(status, signal, address, instruction);
+    /// Gives up the CPU until an unmasked event is pending or the clock reaches `deadline` (nanoseconds of the cell's clock; all ones: no
+    /// deadline). Vector registers do not survive it. Returns the pending events.
+    1 Idle idle(deadline);
+    /// Declares the cell ready to be a template and stops it; it never runs again. Vector registers do not survive it. Returns, in each clone, the clone's generation.
+    2 Freeze freeze();
+    /// Maps `pages` pages of anonymous zero memory at `address` of `space` with `flags` (permissions, when and in what size). What was mapped
+    /// there is unmapped first. Returns 0.
+    3 Map map(space, address, pages, flags);
+    /// Unmaps `pages` pages at `address` of `space`. Returns 0.
+    4 Unmap unmap(space, address, pages);
+    /// Sets the permissions of whatever is mapped in `pages` pages at `address` of `space`. Returns 0.
+    5 Protect protect(space, address, pages, permissions);
+    /// Makes a space that holds nothing but the system segment. Returns its index.
+    6 SpaceCreate space_create();
+    /// Clones `space`: private memory copy-on-write, segments shared. Returns the clone's index.
+    7 SpaceClone space_clone(space);
+    /// Runs on in `space`. Returns 0.
+    8 SpaceSwitch space_switch(space);
+    /// Destroys `space`, which must not be the running one. Returns 0.
+    9 SpaceDestroy space_destroy(space);
+    /// Makes an empty segment. Returns its index.
+    10 SegmentCreate segment_create();
+    /// Mounts `segment` at `address` of `space`, a multiple of 512 GiB where nothing else lies: whoever mounts it shares it. Returns 0.
+    11 Share share(segment, space, address);
+    /// Destroys `segment`, which must not be mounted. Returns 0.
+    12 SegmentDestroy segment_destroy(segment);
+    /// Makes the kernel look at the rings now. Returns 0.
+    13 Doorbell doorbell();
+    /// Reads what `address` of `space` holds: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page. Returns 0 where nothing is mapped.
+    14 Inspect inspect(space, address);
+    /// Gives up the rest of the quantum, staying runnable. Vector registers do not survive it. Returns 0.
+    15 Relinquish relinquish();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hypercall, TABLE};
+    use crate::Registers;
+
+    #[test]
+    fn every_call_decodes_to_what_was_encoded() {
+        for description in TABLE {
+            let registers = Registers { rax: description.number, rdi: 1, rsi: 2, rdx: 3, r10: 4, r8: 5, ..Registers::default() };
+            let call = Hypercall::decode(&registers).expect("the table's numbers decode");
+            let (number, arguments) = call.encode();
+            assert_eq!((number, call.name()), (description.number, description.name));
+            let given = description.arguments.len();
+            assert_eq!(arguments[..given], registers.arguments()[..given]);
+        }
+        assert_eq!(Hypercall::decode(&Registers { rax: TABLE.len() as u64, ..Registers::default() }), None);
+    }
+}

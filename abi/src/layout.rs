@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every address that kernel and cells agree on, each with its reason.
+//!
+//! A cell owns the lower canonical half. It is divided into 256 *slots* of 512 GiB, the reach of one entry of a root table; a tree spans one slot.
+//! The *system segment* is mounted at the same slot of every space of a cell and holds what the kernel and the libOS keep there. Its first
+//! 2 MiB, one page table, hold all that an idle cell writes: so an idle clone has one private path of tables (design: layout decides density).
+//!
+//! ```text
+//! SYSTEM + 0x00_0000  virtual registers      1 page
+//!        + 0x00_1000  console rings          1 page
+//!        + 0x00_2000  CPUID table            2 pages, read-only
+//!        + 0x04_0000  libOS: text, data, stack, first heap
+//!        + 0x18_0000  arguments              512 KiB
+//!        + 0x20_0000  free for the libOS
+//! ```
+
+use crate::PAGE_SIZE;
+
+/// Bytes that one slot spans.
+pub const SLOT_SIZE: u64 = 1 << 39;
+/// How many slots a cell owns: the lower canonical half.
+pub const SLOTS: usize = 256;
+/// The end of what a cell can map. The last page below the non-canonical hole stays empty: a `syscall` there would return to a non-canonical address.
+pub const USER_END: u64 = (1 << 47) - PAGE_SIZE;
+
+/// The slot of the system segment: high, out of the way of Linux programs, whose stacks the libOS places below it.
+pub const SYSTEM_SLOT: usize = 254;
+/// Start of the system segment.
+pub const SYSTEM: u64 = SYSTEM_SLOT as u64 * SLOT_SIZE;
+/// The virtual registers.
+pub const VIRTUAL_REGISTERS: u64 = SYSTEM;
+/// The console's two rings.
+pub const CONSOLE_RINGS: u64 = SYSTEM + 0x1000;
+/// What `cpuid` would answer, where the machine lets it fault.
+pub const CPUID_TABLE: u64 = SYSTEM + 0x2000;
+/// Pages of the CPUID table.
+pub const CPUID_TABLE_PAGES: u64 = 2;
+/// Where the libOS is linked.
+pub const LIBOS: u64 = SYSTEM + 0x4_0000;
+/// The end of the room for the libOS's image, stack and first heap.
+pub const LIBOS_END: u64 = ARGUMENTS;
+/// Arguments and environment, as the operator gave them (see [`crate::note`] for the form).
+pub const ARGUMENTS: u64 = SYSTEM + 0x18_0000;
+/// Bytes of the argument block.
+pub const ARGUMENTS_SIZE: u64 = 0x8_0000;
+/// The end of the part that shares one page table; from here on the libOS maps what it wants.
+pub const SYSTEM_FREE: u64 = SYSTEM + 0x20_0000;
+/// Where the root image is mounted: a segment of its own, read-only.
+pub const ROOT_IMAGE: u64 = SYSTEM - SLOT_SIZE;

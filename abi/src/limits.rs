@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Limits that a cell can meet, each with its reason. The kernel's own limits stand in the kernel.
+
+/// Spaces a cell may have: a clone of the cell costs a word or two for each.
+pub const MAX_SPACES: u32 = 1024;
+/// Segments a cell may have: the same reason.
+pub const MAX_SEGMENTS: u32 = 64;
+/// Pages that one `map` with `eager`, one `protect` or one `unmap` may name: a slot's worth.
+pub const MAX_PAGES: u64 = 1 << 27;
+/// Descriptors in the console's transmit ring: the libOS posts one per `write`, so a burst of small writes costs one exit.
+pub const TRANSMIT_DESCRIPTORS: usize = 64;
+/// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.
+pub const RECEIVE_DESCRIPTORS: usize = 16;
+/// Bytes that one descriptor may name: bounds what the kernel copies at an exit.
+pub const MAX_DESCRIPTOR_BYTES: u32 = 1 << 18;
+/// Bytes of a cell's host name, as Linux's `utsname` holds it.
+pub const HOST_NAME_BYTES: usize = 64;
+/// Bytes of fresh entropy per generation: two ChaCha keys' worth.
+pub const ENTROPY_BYTES: usize = 64;
+/// Linux system-call numbers that the report can count as missing.
+pub const REPORTED_CALLS: usize = 512;

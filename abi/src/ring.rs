@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rings of descriptors: how bytes move between a cell and its devices without an exit for each.
+//!
+//! A ring lies in the cell's memory. The cell appends at `posted`, the kernel takes at `taken`; both only grow, and an index is taken modulo
+//! the ring's length. The kernel reads the rings when the cell exits anyway, or at a doorbell. A cell that writes nonsense into its rings confuses only
+//! itself: the kernel copies a descriptor, checks it, then uses the copy, and clamps a `posted` that runs ahead of the ring.
+
+use crate::limits::{RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+
+/// A stretch of the cell's memory, in the space that is running when the kernel looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Descriptor {
+    /// Where the bytes start.
+    pub address: u64,
+    /// How many bytes; in a taken receive descriptor how many arrived (0: the input has ended).
+    pub length: u32,
+    /// For the console's transmit ring the stream: 1 output, 2 errors.
+    pub tag: u32,
+}
+
+impl Descriptor {
+    /// Bytes of a descriptor.
+    pub const SIZE: usize = 16;
+
+    /// The descriptor that these words stand for.
+    #[must_use]
+    pub const fn from_words(words: [u64; 2]) -> Descriptor {
+        Descriptor { address: words[0], length: words[1] as u32, tag: (words[1] >> 32) as u32 }
+    }
+
+    /// The words of the descriptor.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 2] {
+        [self.address, self.length as u64 | (self.tag as u64) << 32]
+    }
+}
+
+/// A ring of `N` descriptors; `N` is a power of two.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Ring<const N: usize> {
+    /// How many descriptors the cell has posted so far.
+    pub posted: u64,
+    /// How many the kernel has taken so far.
+    pub taken: u64,
+    /// The descriptors.
+    pub descriptors: [Descriptor; N],
+}
+
+/// The console's page.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ConsoleRings {
+    /// Bytes from the cell.
+    pub transmit: Ring<TRANSMIT_DESCRIPTORS>,
+    /// Room for bytes to the cell.
+    pub receive: Ring<RECEIVE_DESCRIPTORS>,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == Descriptor::SIZE);
+const _: () = assert!(size_of::<ConsoleRings>() <= crate::PAGE_SIZE as usize);
+const _: () = assert!(TRANSMIT_DESCRIPTORS.is_power_of_two() && RECEIVE_DESCRIPTORS.is_power_of_two());
+
+/// [`Descriptor::tag`] of the console's output.
+pub const OUTPUT: u32 = 1;
+/// [`Descriptor::tag`] of the console's errors.
+pub const ERRORS: u32 = 2;
