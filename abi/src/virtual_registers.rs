@@ -80,7 +80,7 @@ impl Time {
     /// What the cell's clock reads when the TSC reads `tsc`.
     #[must_use]
     pub const fn nanoseconds(&self, tsc: u64) -> u64 {
-        let passed = tsc.saturating_sub(self.tsc_base) as u128 * self.scale as u128 >> 32;
+        let passed = (tsc.saturating_sub(self.tsc_base) as u128 * self.scale as u128) >> 32;
         self.base.wrapping_add(passed as u64)
     }
 }
