@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arena: physical memory, as one stretch of private anonymous host memory.
+//!
+//! Cells write to the arena while they run, so nothing here hands out references: bytes are copied in and out, table entries are single atomic
+//! words (the CPU sets accessed and dirty bits in them; rule 7 of the page-table discipline). What a copy of a running cell's memory shows
+//! is whatever the cell made of it; callers copy first, then check.
+
+use crate::error::HostError;
+use crate::frame::{FRAME_SIZE, FRAMES_PER_STRETCH, FrameId, PageCount, Stretch};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Physical memory.
+pub struct Arena {
+    base: NonNull<u8>,
+    frames: u32,
+}
+
+// SAFETY: the arena is plain memory that stays mapped for the value's life; all access goes through raw copies and atomics, never references.
+unsafe impl Send for Arena {}
+// SAFETY: as above; concurrent copies may tear, which callers are told to expect, and cannot invalidate Rust data, since none lies in the arena.
+unsafe impl Sync for Arena {}
+
+/// Index of an entry in a table: 0 to 511.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryIndex(u16);
+
+impl EntryIndex {
+    /// The entry that `address` selects in a table of `level` (1: the table whose entries are 4 KiB pages; 4: a root).
+    #[must_use]
+    pub const fn of(address: u64, level: u8) -> EntryIndex {
+        EntryIndex((address >> (3 + 9 * level as u32) & 511) as u16)
+    }
+
+    /// Entry number `index`, modulo the size of a table.
+    #[must_use]
+    pub const fn new(index: usize) -> EntryIndex {
+        EntryIndex((index & 511) as u16)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Arena {
+    /// Reserves an arena of at least `size`, rounded up to whole stretches. Memory is taken from the host as it is touched, and reads zero until then.
+    ///
+    /// # Errors
+    /// The host has no room for the mapping.
+    pub fn new(size: PageCount) -> Result<Arena, HostError> {
+        let stretches = size.0.div_ceil(u64::from(FRAMES_PER_STRETCH));
+        let frames = u32::try_from(stretches * u64::from(FRAMES_PER_STRETCH)).map_err(|_| HostError::ArenaTooLarge(size))?;
+        let bytes = frames as usize * FRAME_SIZE;
+        let slack = FRAMES_PER_STRETCH as usize * FRAME_SIZE;
+        // SAFETY: a fresh anonymous mapping; no existing memory is affected.
+        let mapped = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes + slack,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(HostError::os("reserve the arena"));
+        }
+        let start = (mapped as usize).next_multiple_of(slack);
+        let before = start - mapped as usize;
+        // SAFETY: both ranges lie in the mapping just made and outside the part that is kept.
+        unsafe {
+            if before != 0 {
+                libc::munmap(mapped, before);
+            }
+            libc::munmap((start + bytes) as *mut libc::c_void, slack - before);
+        }
+        let base = NonNull::new(start as *mut u8).expect("a mapping is not at address 0");
+        let arena = Arena { base, frames };
+        for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+            // SAFETY: the range is the arena's own; none of the advices changes its content in this process.
+            let refused = unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) } != 0;
+            // A host without huge pages is slower, nothing worse; one that cannot keep the arena from children is refused.
+            if refused && advice != libc::MADV_HUGEPAGE {
+                return Err(HostError::os("protect the arena"));
+            }
+        }
+        Ok(arena)
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// How many stretches there are.
+    #[must_use]
+    pub fn stretches(&self) -> u32 {
+        self.frames / FRAMES_PER_STRETCH
+    }
+
+    /// Where the host sees the arena: for the backend that hands it to KVM.
+    pub(crate) fn host_address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Pointer to `length` bytes at `offset` of `frame`.
+    ///
+    /// # Panics
+    /// They are not all in `count` frames of the arena from `frame` on: the caller's arithmetic is wrong.
+    fn pointer(&self, frame: FrameId, offset: usize, length: usize, count: u32) -> *mut u8 {
+        assert!(u64::from(frame.0) + u64::from(count) <= u64::from(self.frames), "frame {} is outside the arena", frame.0);
+        assert!(offset <= count as usize * FRAME_SIZE && length <= count as usize * FRAME_SIZE - offset, "bytes outside a frame");
+        // SAFETY: in bounds of the mapping by the assertions.
+        unsafe { self.base.as_ptr().add(frame.0 as usize * FRAME_SIZE + offset) }
+    }
+
+    /// Copies bytes out of a frame.
+    ///
+    /// # Panics
+    /// The bytes are not all in the frame.
+    pub fn read(&self, frame: FrameId, offset: usize, bytes: &mut [u8]) {
+        let from = self.pointer(frame, offset, bytes.len(), 1);
+        // SAFETY: `from` has that many bytes (checked), `bytes` is ours alone and does not overlap the arena.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Copies bytes into a frame.
+    ///
+    /// # Panics
+    /// The bytes are not all in the frame.
+    pub fn write(&self, frame: FrameId, offset: usize, bytes: &[u8]) {
+        let to = self.pointer(frame, offset, bytes.len(), 1);
+        // SAFETY: `to` has that many bytes (checked) and no Rust object lies there.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Reads an entry of a table, or any aligned word of a frame.
+    #[must_use]
+    pub fn load(&self, table: FrameId, index: EntryIndex) -> u64 {
+        self.word(table, index).load(Ordering::Relaxed)
+    }
+
+    /// Writes an entry of a table, or any aligned word of a frame, in one store.
+    pub fn store(&self, table: FrameId, index: EntryIndex, value: u64) {
+        // Release: whoever follows the entry sees what was put into the table or page that it names.
+        self.word(table, index).store(value, Ordering::Release);
+    }
+
+    fn word(&self, table: FrameId, index: EntryIndex) -> &AtomicU64 {
+        let pointer = self.pointer(table, index.get() * 8, 8, 1);
+        // SAFETY: aligned to 8 (frames are), in bounds (checked), mapped as long as `self`; cells and other threads access it, as an atomic allows.
+        unsafe { AtomicU64::from_ptr(pointer.cast()) }
+    }
+
+    /// Fills `count` frames with zero bytes.
+    ///
+    /// # Panics
+    /// They are not all in the arena.
+    pub fn zero(&self, first: FrameId, count: u32) {
+        let length = count as usize * FRAME_SIZE;
+        let to = self.pointer(first, 0, length, count);
+        // SAFETY: `to` has that many bytes (checked) and no Rust object lies there.
+        unsafe { std::ptr::write_bytes(to, 0, length) }
+    }
+
+    /// Copies one frame over another.
+    ///
+    /// # Panics
+    /// One is not in the arena.
+    pub fn copy(&self, from: FrameId, to: FrameId) {
+        let source = self.pointer(from, 0, FRAME_SIZE, 1);
+        let target = self.pointer(to, 0, FRAME_SIZE, 1);
+        // SAFETY: both have a frame's bytes (checked); `copy` allows them to be the same.
+        unsafe { std::ptr::copy(source, target, FRAME_SIZE) }
+    }
+
+    /// Makes the host back `count` frames now, in one go: several times cheaper than a fault for each.
+    ///
+    /// # Panics
+    /// They are not all in the arena.
+    pub fn populate(&self, first: FrameId, count: u32) {
+        let length = count as usize * FRAME_SIZE;
+        let start = self.pointer(first, 0, length, count);
+        // SAFETY: the range is the arena's own; populating changes no content. A host that refuses takes faults instead.
+        unsafe { libc::madvise(start.cast(), length, libc::MADV_POPULATE_WRITE) };
+    }
+
+    /// Gives the memory of a stretch back to the host; it reads zero from now on. Every translation of its frames is dropped.
+    ///
+    /// # Panics
+    /// The stretch is not in the arena.
+    pub fn give_back(&self, stretch: Stretch) {
+        let length = FRAMES_PER_STRETCH as usize * FRAME_SIZE;
+        let start = self.pointer(stretch.first(), 0, length, FRAMES_PER_STRETCH);
+        // SAFETY: the range is the arena's own and no Rust object lies there.
+        let refused = unsafe { libc::madvise(start.cast(), length, libc::MADV_DONTNEED) } != 0;
+        if refused {
+            self.zero(stretch.first(), FRAMES_PER_STRETCH);
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is the arena's own; backends drop their VM, which maps it too, before the arena.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.frames as usize * FRAME_SIZE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arena, EntryIndex};
+    use crate::{FRAMES_PER_STRETCH, FrameId, PageCount, Stretch};
+
+    #[test]
+    fn memory_reads_zero_until_written_and_after_it_is_given_back() {
+        let arena = Arena::new(PageCount(600)).expect("a small mapping");
+        assert_eq!(arena.frames(), 2 * FRAMES_PER_STRETCH);
+        let frame = FrameId(513);
+        arena.write(frame, 8, &7u64.to_le_bytes());
+        assert_eq!(arena.load(frame, EntryIndex::new(1)), 7);
+        arena.give_back(Stretch(1));
+        assert_eq!(arena.load(frame, EntryIndex::new(1)), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the arena")]
+    fn a_frame_beyond_the_end_is_refused() {
+        let arena = Arena::new(PageCount(1)).expect("a small mapping");
+        let _ = arena.load(FrameId(FRAMES_PER_STRETCH), EntryIndex::new(0));
+    }
+
+    #[test]
+    fn entries_are_selected_by_nine_bits_a_level() {
+        let address = 5 << 39 | 6 << 30 | 7 << 21 | 8 << 12 | 9;
+        assert_eq!([4, 3, 2, 1].map(|level| EntryIndex::of(address, level).get()), [5, 6, 7, 8]);
+    }
+}

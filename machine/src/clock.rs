@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Time: nanoseconds of the machine's clock, and how they follow from the TSC.
+
+use std::ops::Add;
+use std::time::Duration;
+
+/// A moment on the machine's clock, in nanoseconds since the machine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// Later than any moment that comes.
+    pub const NEVER: Nanos = Nanos(u64::MAX);
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Nanos) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Nanos {
+    type Output = Nanos;
+
+    /// The moment `later` after this one; [`Nanos::NEVER`] if there is none.
+    fn add(self, later: Duration) -> Nanos {
+        Nanos(u64::try_from(later.as_nanos()).map_or(u64::MAX, |nanos| self.0.saturating_add(nanos)))
+    }
+}
+
+/// How a cell turns its TSC into the machine's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Nanoseconds per TSC cycle, times 2^32.
+    pub scale: u64,
+    /// The TSC when the machine's clock read 0.
+    pub tsc_base: u64,
+    /// Nanoseconds since 1970 when the machine's clock read 0.
+    pub wall_base: u64,
+    /// TSC cycles per second.
+    pub frequency: u64,
+}

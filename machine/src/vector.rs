@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Vector state: x87, MXCSR, SSE, AVX and AVX-512 registers in the XSAVE layout.
+
+/// Bytes of the XSAVE area without AMX, as KVM exchanges it.
+const SIZE: usize = 4096;
+
+/// A saved vector state. Large, so it lies on the heap; only preempted and faulting cells have one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VectorState(Box<[u32; SIZE / 4]>);
+
+impl VectorState {
+    /// The state in these words of an XSAVE area.
+    #[must_use]
+    pub fn from_words(words: [u32; SIZE / 4]) -> VectorState {
+        VectorState(Box::new(words))
+    }
+
+    /// The words of the XSAVE area.
+    #[must_use]
+    pub fn words(&self) -> &[u32; SIZE / 4] {
+        &self.0
+    }
+
+    /// What a CPU holds after reset: x87 control word 0x37f, MXCSR 0x1f80, every register zero.
+    #[must_use]
+    pub fn initial() -> VectorState {
+        let mut words = [0; SIZE / 4];
+        words[0] = 0x37f;
+        words[6] = 0x1f80;
+        // The header's bit vector says that x87 and SSE state is given; the rest takes its initial value.
+        words[128] = 0b11;
+        VectorState::from_words(words)
+    }
+}
+
+impl std::fmt::Debug for VectorState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VectorState(mxcsr {:#x})", self.0[6])
+    }
+}
