@@ -1,2 +1,46 @@
-//! To be written.
-fn main() {}
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The project's own tools, called as `cargo xtask NAME`.
+
+mod tidy;
+mod workspace;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The project's own tools.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// Checks the house rules: layers, unsafe, openings, lengths (CONTRIBUTING.md explains them).
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().tool) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one tool; `false` means that it did its work and found something wrong.
+fn run(tool: Tool) -> Result<bool> {
+    match tool {
+        Tool::Tidy => {
+            let findings = tidy::check(&workspace::root())?;
+            findings.iter().for_each(|finding| println!("{finding}"));
+            println!("tidy: {} findings", findings.len());
+            Ok(findings.is_empty())
+        }
+    }
+}

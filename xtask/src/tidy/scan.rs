@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One walk over a file's tokens: the paths it names, where it says `unsafe`, which tests it ignores.
+//!
+//! Tokens rather than the syntax tree, because names inside macro calls count as well; comments and strings are out of sight here.
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use syn::UseTree;
+
+/// A path as written, `use` trees taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    /// Its segments; a glob is `*`.
+    pub(crate) segments: Vec<String>,
+    /// Line, counted from 1.
+    pub(crate) line: usize,
+    /// The inline modules around it, outermost first.
+    pub(crate) modules: Vec<String>,
+}
+
+/// What one file holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scan {
+    /// Paths of at least two segments, and everything that `use` and `extern crate` name.
+    pub(crate) names: Vec<Name>,
+    /// Lines with the keyword `unsafe`.
+    pub(crate) unsafes: Vec<usize>,
+    /// Lines with an `ignore` attribute that gives no reason.
+    pub(crate) bare_ignores: Vec<usize>,
+}
+
+/// Scans the text of a Rust file; the error is the tokenizer's own words.
+pub(crate) fn scan(text: &str) -> Result<Scan, String> {
+    let stream: TokenStream = text.parse().map_err(|error| format!("not Rust: {error}"))?;
+    let mut scan = Scan::default();
+    scan.walk(stream, &mut Vec::new());
+    Ok(scan)
+}
+
+impl Scan {
+    fn walk(&mut self, stream: TokenStream, modules: &mut Vec<String>) {
+        let tokens: Vec<TokenTree> = stream.into_iter().collect();
+        let mut at = 0;
+        while at < tokens.len() {
+            at += self.step(&tokens[at..], modules);
+        }
+    }
+
+    /// Handles what starts at the first of `tokens` and returns how many it took.
+    fn step(&mut self, tokens: &[TokenTree], modules: &mut Vec<String>) -> usize {
+        match &tokens[0] {
+            TokenTree::Punct(punct) if punct.as_char() == '#' => {
+                let skip = if is_punct(tokens.get(1), '!') { 2 } else { 1 };
+                match tokens.get(skip) {
+                    Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Bracket => {
+                        self.attribute(group.stream());
+                        self.walk(group.stream(), modules);
+                        skip + 1
+                    }
+                    _ => 1,
+                }
+            }
+            TokenTree::Group(group) => {
+                self.walk(group.stream(), modules);
+                1
+            }
+            TokenTree::Ident(ident) => {
+                let line = ident.span().start().line;
+                match ident.to_string().as_str() {
+                    "unsafe" => {
+                        self.unsafes.push(line);
+                        1
+                    }
+                    "use" => self.use_item(tokens, line, modules),
+                    "mod" => self.module(tokens, modules),
+                    _ => self.path(tokens, line, modules),
+                }
+            }
+            TokenTree::Punct(_) | TokenTree::Literal(_) => 1,
+        }
+    }
+
+    fn attribute(&mut self, stream: TokenStream) {
+        let tokens: Vec<TokenTree> = stream.into_iter().collect();
+        for (at, token) in tokens.iter().enumerate() {
+            match token {
+                TokenTree::Ident(ident) if ident == "ignore" && !is_punct(tokens.get(at + 1), '=') => {
+                    self.bare_ignores.push(ident.span().start().line);
+                }
+                TokenTree::Group(group) => self.attribute(group.stream()),
+                _ => {}
+            }
+        }
+    }
+
+    fn use_item(&mut self, tokens: &[TokenTree], line: usize, modules: &[String]) -> usize {
+        let Some(end) = tokens.iter().position(|token| is_punct(Some(token), ';')) else { return 1 };
+        let start = if is_punct(tokens.get(1), ':') { 3 } else { 1 };
+        let tree: TokenStream = tokens.get(start..end).unwrap_or_default().iter().cloned().collect();
+        // What does not parse is `use<'a>` of a bound or a macro's pattern, and names nothing.
+        let Ok(tree) = syn::parse2::<UseTree>(tree) else { return 1 };
+        let mut prefix = Vec::new();
+        flatten(&tree, &mut prefix, &mut |segments, at| {
+            self.names.push(Name { segments, line: at.unwrap_or(line), modules: modules.to_vec() });
+        });
+        end + 1
+    }
+
+    fn module(&mut self, tokens: &[TokenTree], modules: &mut Vec<String>) -> usize {
+        let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(body))) = (tokens.get(1), tokens.get(2)) else { return 1 };
+        modules.push(name.to_string());
+        self.walk(body.stream(), modules);
+        modules.pop();
+        3
+    }
+
+    fn path(&mut self, tokens: &[TokenTree], line: usize, modules: &[String]) -> usize {
+        let mut segments = Vec::new();
+        let mut taken = 0;
+        while let Some(TokenTree::Ident(ident)) = tokens.get(taken) {
+            segments.push(ident.to_string());
+            taken += 1;
+            let goes_on = is_punct(tokens.get(taken), ':') && is_punct(tokens.get(taken + 1), ':');
+            if !goes_on || !matches!(tokens.get(taken + 2), Some(TokenTree::Ident(_))) {
+                break;
+            }
+            taken += 2;
+        }
+        let external = segments == ["crate"] && matches!(tokens.get(1), Some(TokenTree::Ident(_)));
+        if external {
+            // `extern crate name`
+            segments = vec![tokens[1].to_string()];
+        } else if segments.len() > 1 && is_punct(tokens.get(taken), '!') {
+            // The macro `std::env!` is not the module `std::env`: only what leads to a macro is named.
+            segments.pop();
+        } else if segments.len() < 2 {
+            return taken;
+        }
+        self.names.push(Name { segments, line, modules: modules.to_vec() });
+        taken
+    }
+}
+
+fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+}
+
+fn flatten(tree: &UseTree, prefix: &mut Vec<String>, found: &mut impl FnMut(Vec<String>, Option<usize>)) {
+    let with = |prefix: &[String], last: String| prefix.iter().cloned().chain([last]).collect();
+    match tree {
+        UseTree::Path(path) => {
+            prefix.push(path.ident.to_string());
+            flatten(&path.tree, prefix, found);
+            prefix.pop();
+        }
+        UseTree::Group(group) => group.items.iter().for_each(|item| flatten(item, prefix, found)),
+        UseTree::Name(name) if name.ident == "self" => found(prefix.clone(), Some(name.ident.span().start().line)),
+        UseTree::Name(name) => found(with(prefix, name.ident.to_string()), Some(name.ident.span().start().line)),
+        UseTree::Rename(rename) if rename.ident == "self" => found(prefix.clone(), Some(rename.ident.span().start().line)),
+        UseTree::Rename(rename) => found(with(prefix, rename.ident.to_string()), Some(rename.ident.span().start().line)),
+        UseTree::Glob(glob) => found(with(prefix, "*".into()), Some(glob.star_token.spans[0].start().line)),
+    }
+}

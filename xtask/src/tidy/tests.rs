@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Each rule catches a tiny bad example and leaves a good one alone; and the tree itself is tidy.
+
+use super::layers::{Packages, check_house, check_manifest};
+use super::{Finding, House, Rule, check, check_source, shape};
+use std::path::Path;
+
+const HOUSE: &str = r#"
+[crates]
+base = { uses = [] }
+upper = { uses = ["base"], tests = ["helper"] }
+helper = { uses = ["base"] }
+
+[modules.upper]
+limits = []
+memory = ["limits"]
+device = ["limits", "memory"]
+
+[unsafe]
+only = ["base"]
+
+[names.libc]
+paths = ["libc"]
+only = ["base"]
+why = "reasons"
+
+[names.environment]
+paths = ["std::env"]
+only = ["base"]
+tests = true
+why = "reasons"
+"#;
+
+fn house() -> House {
+    House::parse(HOUSE).expect("the example house is well formed")
+}
+
+fn packages() -> Packages {
+    let folders = ["base", "upper", "helper"].map(|folder| (format!("pando-{folder}"), folder.to_string()));
+    Packages { folders: folders.into(), ..Packages::default() }
+}
+
+/// The rules and lines that a Rust file's body breaks, behind a proper opening of three lines.
+fn broken(path: &str, body: &str) -> Vec<(Rule, usize)> {
+    let text = format!("{}\n//! A module.\n\n{body}", shape::SPDX);
+    let places = |finding: Finding| (finding.rule, finding.line);
+    check_source(&house(), path, &text).into_iter().chain(shape::check_text(path, &text)).map(places).collect()
+}
+
+fn manifest(folder: &str, text: &str) -> Vec<(Rule, usize)> {
+    let findings = check_manifest(&house(), &packages(), folder, text).expect("the example is TOML");
+    findings.into_iter().map(|finding| (finding.rule, finding.line)).collect()
+}
+
+#[test]
+fn the_tree_is_tidy() {
+    let findings = check(&crate::workspace::root()).expect("the tree can be read");
+    let list: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "{} places break the house rules:\n{}", list.len(), list.join("\n"));
+}
+
+#[test]
+fn findings_print_place_and_rule() {
+    let finding = Finding { path: "a/b.rs".into(), line: 7, rule: Rule::Unfinished, message: "words".into() };
+    assert_eq!(finding.to_string(), "a/b.rs:7: unfinished: words");
+}
+
+#[test]
+fn a_good_file_breaks_nothing() {
+    let body = "use crate::limits::MAX;\nuse std::{fmt, io};\nfn f() -> usize { crate::memory::g(MAX) }\n";
+    assert_eq!(broken("upper/src/device/net.rs", body), []);
+}
+
+#[test]
+fn layers_complete_catches_strangers_and_the_undeclared() {
+    let mut packages = packages();
+    assert_eq!(check_house(&house(), &packages), []);
+    packages.folders.insert("pando-new".into(), "new".into());
+    packages.folders.remove("pando-helper");
+    let messages: Vec<String> = check_house(&house(), &packages).into_iter().map(|f| f.message).collect();
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert!(messages[0].contains("`new` has no line") && messages[1].contains("`helper`"), "{messages:?}");
+}
+
+#[test]
+fn a_line_may_only_use_what_stands_above() {
+    let text = HOUSE.replace("base = { uses = [] }", "base = { uses = [\"upper\"] }");
+    let error = House::parse(&text).expect_err("an upward edge").to_string();
+    assert!(error.contains("`base` uses `upper`"), "{error}");
+}
+
+#[test]
+fn layer_crate_catches_upward_dependencies_in_every_section() {
+    assert_eq!(manifest("base", "[dependencies]\nserde = \"1\"\npando-upper.workspace = true\n"), [(Rule::LayerCrate, 3)]);
+    assert_eq!(manifest("base", "[build-dependencies]\npando-upper = { path = \"../upper\" }\n"), [(Rule::LayerCrate, 2)]);
+    assert_eq!(manifest("base", "[target.'cfg(unix)'.dependencies]\nx = { package = \"pando-upper\" }\n"), [(Rule::LayerCrate, 2)]);
+    assert_eq!(manifest("upper", "[dependencies]\npando-helper.workspace = true\n"), [(Rule::LayerCrate, 2)]);
+}
+
+#[test]
+fn layer_crate_allows_what_the_house_grants() {
+    assert_eq!(manifest("upper", "[dependencies]\npando-base.workspace = true\n[dev-dependencies]\npando-helper.workspace = true\n"), []);
+}
+
+#[test]
+fn layer_module_catches_siblings_however_they_are_named() {
+    let at = [(Rule::LayerModule, 4)];
+    assert_eq!(broken("upper/src/memory/tree.rs", "use crate::device::Nic;\n"), at);
+    assert_eq!(broken("upper/src/memory/tree.rs", "use crate::{limits::A, device::{self, Nic}};\n").len(), 2);
+    assert_eq!(broken("upper/src/memory.rs", "fn f() { super::device::g() }\n"), at);
+    assert_eq!(broken("upper/src/memory/tree.rs", "use super::super::device;\n"), at);
+    assert_eq!(broken("upper/src/memory/mod.rs", "mod inner { use super::super::device; }\n"), at);
+    assert_eq!(broken("upper/src/memory/tree.rs", "fn f() { println!(\"{}\", crate::device::g()) }\n"), at);
+    assert_eq!(broken("upper/src/memory/tree.rs", "use crate::Reexported;\n"), at);
+    assert_eq!(broken("upper/src/other.rs", ""), [(Rule::LayerModule, 1)]);
+}
+
+#[test]
+fn layer_module_leaves_own_names_and_the_root_alone() {
+    assert_eq!(
+        broken("upper/src/memory/tree.rs", "use super::frame::F;\nuse self::x::Y;\nmod inner { use super::z; }\nuse core::mem;\n"),
+        []
+    );
+    assert_eq!(broken("upper/src/lib.rs", "pub use crate::device::Nic;\n"), []);
+}
+
+#[test]
+fn layer_name_catches_names_away_from_home() {
+    let at = [(Rule::LayerName, 4)];
+    assert_eq!(broken("upper/src/lib.rs", "use libc::c_int;\n"), at);
+    assert_eq!(broken("upper/src/lib.rs", "use libc as host;\n"), at);
+    assert_eq!(broken("upper/src/lib.rs", "extern crate libc;\n"), at);
+    assert_eq!(broken("upper/src/lib.rs", "fn f() { assert_eq!(1, ::libc::getpid()) }\n"), at);
+    assert_eq!(broken("upper/src/lib.rs", "use std::{io, env};\n"), at);
+    assert_eq!(broken("upper/src/lib.rs", "fn f() { std::env::args(); }\n"), at);
+    assert_eq!(manifest("upper", "[dependencies]\nlibc = \"0.2\"\n"), [(Rule::LayerName, 2)]);
+}
+
+#[test]
+fn layer_name_leaves_homes_tests_and_comments_alone() {
+    assert_eq!(broken("base/src/lib.rs", "use libc::c_int;\n"), []);
+    assert_eq!(broken("upper/src/lib.rs", "// libc::open\nconst A: &str = \"libc::open\";\nconst B: &str = std::env!(\"X\");\n"), []);
+    assert_eq!(broken("upper/src/lib.rs", "mod tests { use std::env; }\n"), []);
+    assert_eq!(broken("upper/build.rs", "use std::env;\n"), []);
+    assert_eq!(broken("upper/tests/all.rs", "use libc::open;\n"), [(Rule::LayerName, 4)]);
+}
+
+#[test]
+fn unsafe_home_catches_the_keyword_and_nothing_else() {
+    assert_eq!(broken("upper/src/lib.rs", "fn f() { wrap!(unsafe { g() }) }\n"), [(Rule::UnsafeHome, 4)]);
+    assert_eq!(broken("upper/src/lib.rs", "#[unsafe(no_mangle)]\nfn f() {}\n"), [(Rule::UnsafeHome, 4)]);
+    assert_eq!(broken("base/src/lib.rs", "unsafe fn f() {}\n"), []);
+    assert_eq!(broken("upper/src/lib.rs", "#![deny(unsafe_code)]\n// unsafe\nconst A: &str = \"unsafe\";\n"), []);
+}
+
+#[test]
+fn openings_are_checked() {
+    let rules = |text: &str| check_source(&house(), "upper/src/lib.rs", text).into_iter().map(|f| f.rule).collect::<Vec<_>>();
+    assert_eq!(rules("//! A module.\n"), [Rule::SpdxFirst]);
+    assert_eq!(rules(&format!("{}\n\nfn f() {{}}\n", shape::SPDX)), [Rule::ModuleDoc]);
+    assert_eq!(rules(&format!("{}\n//! A module.\nfn f( {{}}\n", shape::SPDX)).last(), Some(&Rule::Syntax));
+}
+
+#[test]
+fn lengths_are_checked_to_the_line() {
+    let function = |lines: usize| format!("/// Documented.\n#[test]\nfn f() {{\n{}}}\n", "    g();\n".repeat(lines - 2));
+    assert_eq!(broken("upper/src/lib.rs", &function(shape::FUNCTION_LINES)), []);
+    assert_eq!(broken("upper/src/lib.rs", &function(shape::FUNCTION_LINES + 1)), [(Rule::FunctionLength, 6)]);
+    let method = format!("struct S;\nimpl S {{\n{}}}\n", function(shape::FUNCTION_LINES + 1));
+    assert_eq!(broken("upper/src/lib.rs", &method), [(Rule::FunctionLength, 8)]);
+    let nested = format!("mod tests {{\n{}}}\n", function(shape::FUNCTION_LINES + 1));
+    assert_eq!(broken("upper/src/lib.rs", &nested), [(Rule::FunctionLength, 7)]);
+    assert_eq!(broken("upper/src/lib.rs", &"\n".repeat(shape::FILE_LINES - 3)), []);
+    assert_eq!(broken("upper/src/lib.rs", &"\n".repeat(shape::FILE_LINES - 2)), [(Rule::FileLength, shape::FILE_LINES + 1)]);
+}
+
+#[test]
+fn unfinished_work_is_caught_in_any_text() {
+    for mark in [concat!("TO", "DO: later"), concat!("FIX", "ME"), concat!("To be ", "written.")] {
+        assert_eq!(broken("upper/src/lib.rs", &format!("// {mark}\n")), [(Rule::Unfinished, 4)], "{mark}");
+    }
+    assert_eq!(broken("upper/src/lib.rs", "// mastodons and todolists\n"), []);
+}
+
+#[test]
+fn ignored_tests_say_why() {
+    assert_eq!(broken("upper/src/lib.rs", "#[test]\n#[ignore]\nfn f() {}\n"), [(Rule::IgnoreReason, 5)]);
+    assert_eq!(broken("upper/src/lib.rs", "#[cfg_attr(miri, ignore)]\nfn f() {}\n"), [(Rule::IgnoreReason, 4)]);
+    assert_eq!(broken("upper/src/lib.rs", "#[test]\n#[ignore = \"takes an hour\"]\nfn f() {}\n"), []);
+}
+
+#[test]
+fn the_walk_sees_sources_and_skips_build_output() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (path, text) in [("a/src/lib.rs", "x"), ("a/target/b.rs", "x"), (".git/c.rs", "x"), (".ci/run", "x"), ("notes.md", "x")] {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+        std::fs::write(path, text).expect("written");
+    }
+    let mut files = Vec::new();
+    super::list(Path::new(folder.path()), "", &mut files).expect("listed");
+    files.sort();
+    assert_eq!(files, [".ci/run", "a/src/lib.rs"]);
+}
