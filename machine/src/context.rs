@@ -30,9 +30,6 @@ pub struct Pending {
 pub(crate) struct QueuedException {
     pub(crate) vector: u8,
     pub(crate) error: Option<u32>,
-    pub(crate) payload: Option<u64>,
-    /// Injected rather than pending: the CPU had begun to deliver it.
-    pub(crate) injected: bool,
 }
 
 /// Everything that the CPU keeps for a cell, except the vector state.

@@ -7,7 +7,9 @@ use crate::frame::PageCount;
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// There is no KVM.
-    #[error("/dev/kvm is not there: load the kvm module (kvm-intel or kvm-amd), switch virtualisation on in the firmware, or use a host that offers it")]
+    #[error(
+        "/dev/kvm is not there: load the kvm module (kvm-intel or kvm-amd), switch virtualisation on in the firmware, or use a host that offers it"
+    )]
     NoKvm,
     /// KVM is there, but not for this user.
     #[error("/dev/kvm may not be opened by this user: add the user to the group that owns it (usually `kvm`), or run as root")]

@@ -1,1 +1,198 @@
-//! Written next.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The real machine: one KVM VM for all cells.
+//!
+//! The VM has no devices, no interrupt controller and no firmware. Ring 0 holds nothing but stubs that exit ([`supervisor`]); cells run at CPL 3.
+//! Right on nested shadow paging and on hardware virtualisation alike; see the facts beside each step.
+
+mod cpuid;
+mod decode;
+mod descriptors;
+mod registers;
+mod signals;
+mod supervisor;
+mod system;
+mod timer;
+mod vcpu;
+
+pub use system::{Probe, Virtualization};
+
+use crate::{Arena, Clock, HostError, Machine, Nanos, PageCount, Vcpu};
+use kvm_bindings::{KVM_CAP_DISABLE_QUIRKS2, kvm_enable_cap, kvm_userspace_memory_region};
+use kvm_ioctls::{Kvm as System, VmFd};
+use std::sync::{Arc, Mutex};
+
+/// Where KVM keeps the three pages that VMX needs for its real mode: below 4 GiB, away from the arena.
+const TSS_ADDRESS: usize = 0xfffb_d000;
+/// KVM's quirk of rewriting `vmcall` and `vmmcall` in the guest's page: off, so that the foreign one raises #UD in the cell.
+const QUIRK_PATCH_HYPERCALL: u64 = 1 << 5;
+/// The memory slot of the arena.
+const ARENA_SLOT: u32 = 0;
+/// The memory slot whose deletion flushes KVM's shadow page tables.
+const FLUSH_SLOT: u32 = 1;
+
+/// What the machine shall have.
+#[derive(Clone, Copy, Debug)]
+pub struct KvmConfig {
+    /// Physical memory; taken from the host as it is used.
+    pub arena: PageCount,
+    /// How many vCPUs.
+    pub vcpus: usize,
+    /// How many shadow page tables KVM may keep; `None` leaves KVM's default of 2 % of the arena, which costs re-entry time when thousands of cells take turns.
+    pub shadow_tables: Option<u64>,
+    /// Lines of the context contract to leave out: for the tests that show that each is needed.
+    pub omit: Omit,
+}
+
+/// Lines of the context contract that a canary leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Omit(pub u16);
+
+impl Omit {
+    /// Keep the whole contract.
+    pub const NOTHING: Omit = Omit(0);
+    /// Line 1: complete what an exit left before another context is loaded.
+    pub const COMPLETION: Omit = Omit(1);
+    /// Line 2: no 32-bit code segment, and cells end that leave the 64-bit one.
+    pub const CODE_SEGMENT: Omit = Omit(1 << 1);
+    /// Line 3: exceptions switch to a stack of the vCPU's own.
+    pub const STACK: Omit = Omit(1 << 2);
+    /// Line 4: an interruption inside a stub is decoded as if the stub had exited.
+    pub const INTERRUPTED_STUB: Omit = Omit(1 << 3);
+    /// Line 5: queued exceptions and interrupt shadows belong to the context.
+    pub const EVENTS: Omit = Omit(1 << 4);
+    /// Line 6: flags are masked when they are loaded.
+    pub const FLAGS: Omit = Omit(1 << 5);
+    /// Rule 6 of the page-table discipline: another stamp makes another `cr3`.
+    pub const STAMP: Omit = Omit(1 << 6);
+
+    pub(crate) fn leaves_out(self, line: Omit) -> bool {
+        self.0 & line.0 != 0
+    }
+}
+
+/// A VM of KVM's with its arena and vCPUs.
+pub struct Kvm {
+    vcpus: Mutex<Vec<Option<vcpu::KvmVcpu>>>,
+    count: usize,
+    cpuid: Vec<pando_abi::cpuid::Entry>,
+    clock: Clock,
+    supervisor_entry: u64,
+    flush: Mutex<Arena>,
+    shared: Arc<Shared>,
+}
+
+/// What vCPUs hold on to: KVM frees the VM when the last descriptor is closed, and only then may the arena go.
+struct Shared {
+    vm: VmFd,
+    arena: Arena,
+    clock: Clock,
+    omit: Omit,
+}
+
+impl Kvm {
+    /// Makes a machine.
+    ///
+    /// # Errors
+    /// KVM is missing, not permitted or too old, or the host refused something.
+    pub fn new(config: KvmConfig) -> Result<Arc<Kvm>, HostError> {
+        let system = system::open()?;
+        let arena = Arena::new(config.arena)?;
+        let vm = create_vm(&system, &arena)?;
+        if let Some(tables) = config.shadow_tables {
+            system::limit_shadow_tables(&vm, tables)?;
+        }
+        let supervisor = supervisor::Supervisor::lay_out(&arena, config.vcpus, config.omit);
+        let cpuid = cpuid::for_cells(&system)?;
+        let fds: Vec<_> =
+            (0..config.vcpus as u64).map(|id| vm.create_vcpu(id).map_err(HostError::kvm("create a vCPU"))).collect::<Result<_, _>>()?;
+        let clock = timer::calibrate(&fds)?;
+        let supervisor_entry = supervisor.root_entry();
+        let shared = Arc::new(Shared { vm, arena, clock, omit: config.omit });
+        let vcpus = fds
+            .into_iter()
+            .enumerate()
+            .map(|(index, fd)| vcpu::KvmVcpu::new(fd, index, &supervisor, &cpuid, Arc::clone(&shared)).map(Some))
+            .collect::<Result<_, _>>()?;
+        signals::install()?;
+        Ok(Arc::new(Kvm {
+            vcpus: Mutex::new(vcpus),
+            count: config.vcpus,
+            cpuid: cpuid::as_entries(&cpuid),
+            clock,
+            supervisor_entry,
+            flush: Mutex::new(Arena::new(PageCount(1))?),
+            shared,
+        }))
+    }
+}
+
+fn create_vm(system: &System, arena: &Arena) -> Result<VmFd, HostError> {
+    let vm = system.create_vm().map_err(HostError::kvm("create a VM"))?;
+    vm.set_tss_address(TSS_ADDRESS).map_err(HostError::kvm("place KVM's TSS"))?;
+    let quirks = kvm_enable_cap { cap: KVM_CAP_DISABLE_QUIRKS2, args: [QUIRK_PATCH_HYPERCALL, 0, 0, 0], ..Default::default() };
+    vm.enable_cap(&quirks).map_err(|_| HostError::KvmLacks("KVM_CAP_DISABLE_QUIRKS2"))?;
+    system::exit_on_bus_locks(&vm)?;
+    let region = kvm_userspace_memory_region {
+        slot: ARENA_SLOT,
+        flags: 0,
+        guest_phys_addr: crate::PHYSICAL_BASE,
+        memory_size: PageCount(u64::from(arena.frames())).bytes(),
+        userspace_addr: arena.host_address(),
+    };
+    // SAFETY: the range is the arena's mapping, which outlives the VM: `Shared` drops its VM before its arena.
+    unsafe { vm.set_user_memory_region(region) }.map_err(HostError::kvm("give the arena to the VM"))?;
+    Ok(vm)
+}
+
+impl Machine for Kvm {
+    fn arena(&self) -> &Arena {
+        &self.shared.arena
+    }
+
+    fn vcpus(&self) -> usize {
+        self.count
+    }
+
+    fn take_vcpu(&self, index: usize) -> Result<Box<dyn Vcpu>, HostError> {
+        let mut vcpu = self.vcpus.lock().expect("no holder panics")[index].take().expect("a vCPU is taken once");
+        vcpu.bind_to_this_thread()?;
+        Ok(Box::new(vcpu))
+    }
+
+    fn supervisor_entry(&self) -> u64 {
+        self.supervisor_entry
+    }
+
+    fn flush_tables(&self) -> Result<(), HostError> {
+        // Adding a slot changes nothing; deleting one makes KVM drop every shadow page.
+        let page = self.flush.lock().expect("no holder panics");
+        for memory_size in [crate::FRAME_SIZE as u64, 0] {
+            let region = kvm_userspace_memory_region {
+                slot: FLUSH_SLOT,
+                flags: 0,
+                guest_phys_addr: 0,
+                memory_size,
+                userspace_addr: page.host_address(),
+            };
+            // SAFETY: the page is mapped as long as `self`, the slot is gone when the loop ends, and no table ever names guest address 0.
+            unsafe { self.shared.vm.set_user_memory_region(region) }.map_err(HostError::kvm("flush KVM's shadow tables"))?;
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Nanos {
+        timer::now(&self.clock)
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn entropy(&self, bytes: &mut [u8]) {
+        system::entropy(bytes);
+    }
+
+    fn cpuid(&self) -> Vec<pando_abi::cpuid::Entry> {
+        self.cpuid.clone()
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What cells may know of the CPU: KVM's list without what the virtual architecture leaves out.
+
+use crate::HostError;
+use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
+use kvm_ioctls::Kvm as System;
+use pando_abi::cpuid::Entry;
+
+/// x87, SSE, AVX, and the three parts of AVX-512: all vector state that a cell can have. No AMX, no protection keys.
+const VECTOR_FEATURES: u32 = 0b1110_0111;
+/// The leaf of the XSAVE features.
+const XSAVE_LEAF: u32 = 0xd;
+/// Leaves from here to the extended ones speak of the hypervisor.
+const HYPERVISOR: std::ops::Range<u32> = 0x4000_0000..0x8000_0000;
+
+/// Leaf 1 ECX: MONITOR, VMX, x2APIC, TSC deadline, hypervisor.
+const NO_LEAF_1_ECX: u32 = 1 << 3 | 1 << 5 | 1 << 21 | 1 << 24 | 1 << 31;
+/// Leaf 1 ECX: XSAVE is switched on.
+const OSXSAVE: u32 = 1 << 27;
+/// Leaf 7 ECX: protection keys and that they are on, WAITPKG, shadow stacks.
+const NO_LEAF_7_ECX: u32 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7;
+/// Leaf 7 EDX: user interrupts, indirect branch tracking, the three of AMX.
+const NO_LEAF_7_EDX: u32 = 1 << 5 | 1 << 20 | 1 << 22 | 1 << 24 | 1 << 25;
+/// Leaf 0x80000001 ECX: SVM, MONITORX.
+const NO_LEAF_8_1_ECX: u32 = 1 << 2 | 1 << 29;
+
+/// The CPUID that cells see.
+pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
+    let offered = system.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(HostError::kvm("list CPU features"))?;
+    let features = offered
+        .as_slice()
+        .iter()
+        .find(|entry| entry.function == XSAVE_LEAF && entry.index == 0)
+        .map_or(0, |entry| entry.eax & VECTOR_FEATURES);
+    let kept: Vec<_> =
+        offered.as_slice().iter().filter(|entry| !HYPERVISOR.contains(&entry.function)).map(|entry| restrict(*entry, features)).collect();
+    let area = area_size(&kept, features);
+    let entries: Vec<_> = kept
+        .into_iter()
+        .map(|mut entry| {
+            if entry.function == XSAVE_LEAF && entry.index < 2 {
+                entry.ebx = area;
+                entry.ecx = if entry.index == 0 { area } else { 0 };
+            }
+            entry
+        })
+        .collect();
+    CpuId::from_entries(&entries).map_err(|_| HostError::KvmLacks("a list of CPU features that fits"))
+}
+
+fn restrict(mut entry: kvm_cpuid_entry2, features: u32) -> kvm_cpuid_entry2 {
+    match (entry.function, entry.index) {
+        (1, _) => entry.ecx = entry.ecx & !NO_LEAF_1_ECX | OSXSAVE,
+        (7, 0) => {
+            entry.ecx &= !NO_LEAF_7_ECX;
+            entry.edx &= !NO_LEAF_7_EDX;
+        }
+        // AMX and what else user code without an operating system's help cannot use.
+        (0x1d | 0x1e | 0x24, _) | (0x0a, _) => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
+        (XSAVE_LEAF, 0) => (entry.eax, entry.edx) = (features, 0),
+        // XSAVEOPT, XSAVEC, XGETBV with ECX 1; not the supervisor's XSAVES.
+        (XSAVE_LEAF, 1) => (entry.eax, entry.ecx, entry.edx) = (entry.eax & 0b111, 0, 0),
+        (XSAVE_LEAF, component) if component >= 32 || features & 1 << component == 0 => {
+            (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0);
+        }
+        (0x8000_0001, _) => entry.ecx &= !NO_LEAF_8_1_ECX,
+        _ => {}
+    }
+    entry
+}
+
+/// Bytes of an XSAVE area in the standard form: the end of the last component.
+fn area_size(entries: &[kvm_cpuid_entry2], features: u32) -> u32 {
+    const LEGACY_AND_HEADER: u32 = 576;
+    let components =
+        entries.iter().filter(|entry| entry.function == XSAVE_LEAF && (2..32).contains(&entry.index) && features & 1 << entry.index != 0);
+    components.map(|entry| entry.eax + entry.ebx).max().unwrap_or(0).max(LEGACY_AND_HEADER)
+}
+
+/// What `XCR0` holds.
+pub(super) fn vector_features(cpuid: &CpuId) -> u64 {
+    let entry = cpuid.as_slice().iter().find(|entry| entry.function == XSAVE_LEAF && entry.index == 0);
+    entry.map_or(1, |entry| u64::from(entry.eax).max(1))
+}
+
+/// The same list in the form that cells read.
+pub(super) fn as_entries(cpuid: &CpuId) -> Vec<Entry> {
+    cpuid
+        .as_slice()
+        .iter()
+        .map(|entry| Entry {
+            leaf: entry.function,
+            subleaf: entry.index,
+            indexed: u32::from(entry.flags & KVM_CPUID_FLAG_SIGNIFCANT_INDEX != 0),
+            answer: [entry.eax, entry.ebx, entry.ecx, entry.edx],
+        })
+        .collect()
+}

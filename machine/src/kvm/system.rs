@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the host's KVM is, and the settings that `kvm-ioctls` has no words for.
+
+use crate::HostError;
+use kvm_bindings::{KVM_BUS_LOCK_DETECTION_EXIT, KVM_CAP_X86_BUS_LOCK_EXIT, KVMIO, kvm_enable_cap};
+use kvm_ioctls::{Cap, Kvm as System, VmFd};
+use std::io::ErrorKind;
+use vmm_sys_util::ioctl::ioctl_with_val;
+use vmm_sys_util::ioctl_io_nr;
+
+ioctl_io_nr!(KVM_SET_NR_MMU_PAGES, KVMIO, 0x44);
+
+/// Opens `/dev/kvm` and checks that it has what the machine needs.
+pub(super) fn open() -> Result<System, HostError> {
+    let system = System::new().map_err(|error| {
+        let source = std::io::Error::from(error);
+        match source.kind() {
+            ErrorKind::NotFound => HostError::NoKvm,
+            ErrorKind::PermissionDenied => HostError::KvmForbidden,
+            // The file is there, but no module stands behind it.
+            _ if matches!(source.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => HostError::NoKvm,
+            _ => HostError::Os { action: "open /dev/kvm", source },
+        }
+    })?;
+    if !system.check_extension(Cap::SyncRegs) {
+        return Err(HostError::KvmLacks("synced registers (KVM_CAP_SYNC_REGS)"));
+    }
+    if !system.check_extension(Cap::ImmediateExit) {
+        return Err(HostError::KvmLacks("KVM_CAP_IMMEDIATE_EXIT"));
+    }
+    Ok(system)
+}
+
+/// Sets how many shadow page tables KVM may keep.
+pub(super) fn limit_shadow_tables(vm: &VmFd, tables: u64) -> Result<(), HostError> {
+    // SAFETY: the call takes a number and touches no memory of ours.
+    let result = unsafe { ioctl_with_val(vm, KVM_SET_NR_MMU_PAGES(), tables) };
+    if result == 0 { Ok(()) } else { Err(HostError::os("set the number of KVM's shadow tables")) }
+}
+
+/// Makes split locks exit, where the CPU can tell: they slow every core down, and an exit makes the one who does it pay.
+pub(super) fn exit_on_bus_locks(vm: &VmFd) -> Result<(), HostError> {
+    let offered = vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT));
+    if offered & KVM_BUS_LOCK_DETECTION_EXIT as i32 == 0 {
+        return Ok(());
+    }
+    let capability =
+        kvm_enable_cap { cap: KVM_CAP_X86_BUS_LOCK_EXIT, args: [u64::from(KVM_BUS_LOCK_DETECTION_EXIT), 0, 0, 0], ..Default::default() };
+    vm.enable_cap(&capability).map_err(HostError::kvm("make bus locks exit"))
+}
+
+/// Fills `bytes` from the host's random generator.
+pub(super) fn entropy(bytes: &mut [u8]) {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let rest = &mut bytes[filled..];
+        // SAFETY: the pointer and the length are of one live, writable slice.
+        let count = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        // Only a signal can interrupt it; then it is asked again.
+        filled += usize::try_from(count).unwrap_or(0);
+    }
+}
+
+/// How this host virtualises, as far as it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Virtualization {
+    /// Intel VMX.
+    Vmx,
+    /// AMD SVM.
+    Svm,
+    /// KVM is there though the CPU offers neither: a host that is itself a VM, with page tables in software.
+    Software,
+}
+
+/// What was found on this host.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// How cells would run.
+    pub virtualization: Virtualization,
+    /// KVM's version of its interface: 12 since 2007.
+    pub api_version: i32,
+    /// How many vCPUs a VM may have.
+    pub max_vcpus: usize,
+    /// Whether `cpuid` can be made to fault in cells, so that their libOS answers it.
+    pub cpuid_faulting: bool,
+    /// Whether split locks exit.
+    pub bus_lock_exits: bool,
+    /// TSC cycles per second, in kHz.
+    pub tsc_khz: u32,
+}
+
+impl Probe {
+    /// Looks at the host.
+    ///
+    /// # Errors
+    /// KVM is missing, not permitted or too old.
+    pub fn host() -> Result<Probe, HostError> {
+        const MSR_PLATFORM_INFO: u32 = 0xce;
+        let system = open()?;
+        let vm = system.create_vm().map_err(HostError::kvm("create a VM"))?;
+        let vcpu = vm.create_vcpu(0).map_err(HostError::kvm("create a vCPU"))?;
+        let features = system.get_msr_feature_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
+        let listed = system.get_msr_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
+        Ok(Probe {
+            virtualization: virtualization(),
+            api_version: system.get_api_version(),
+            max_vcpus: system.get_max_vcpus(),
+            cpuid_faulting: features || listed,
+            bus_lock_exits: vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT)) & KVM_BUS_LOCK_DETECTION_EXIT as i32 != 0,
+            tsc_khz: vcpu.get_tsc_khz().unwrap_or(0),
+        })
+    }
+}
+
+fn virtualization() -> Virtualization {
+    let leaf_1 = std::arch::x86_64::__cpuid(1);
+    let extended = std::arch::x86_64::__cpuid(0x8000_0001);
+    match (leaf_1.ecx >> 5 & 1, extended.ecx >> 2 & 1) {
+        (1, _) => Virtualization::Vmx,
+        (_, 1) => Virtualization::Svm,
+        _ => Virtualization::Software,
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Time: the clock that kernel and cells share, and the timer that ends a quantum.
+//!
+//! The machine's clock *is* the TSC, scaled: so a cell that reads its TSC and the kernel that reads the clock never disagree.
+
+use super::signals;
+use crate::{Clock, HostError, Nanos};
+use kvm_bindings::{KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_device_attr, kvm_msr_entry};
+use kvm_ioctls::VcpuFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vmm_sys_util::ioctl::ioctl_with_ref;
+use vmm_sys_util::ioctl_iow_nr;
+
+ioctl_iow_nr!(KVM_SET_DEVICE_ATTR, KVMIO, 0xe1, kvm_device_attr);
+
+const MSR_TSC: u32 = 0x10;
+
+fn tsc() -> u64 {
+    // SAFETY: the instruction has no preconditions and touches no memory.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Reads the clock.
+pub(super) fn now(clock: &Clock) -> Nanos {
+    let passed = (u128::from(tsc().saturating_sub(clock.tsc_base)) * u128::from(clock.scale)) >> 32;
+    Nanos(passed as u64)
+}
+
+/// Makes the vCPUs' TSCs equal to the host's, checks it, and starts the clock.
+pub(super) fn calibrate(vcpus: &[VcpuFd]) -> Result<Clock, HostError> {
+    let kilohertz = vcpus[0].get_tsc_khz().map_err(HostError::kvm("read the TSC's frequency"))?;
+    let frequency = u64::from(kilohertz) * 1000;
+    if frequency == 0 {
+        return Err(HostError::KvmLacks("a TSC of known frequency"));
+    }
+    for vcpu in vcpus {
+        align(vcpu, frequency)?;
+    }
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Clock {
+        scale: ((1_000_000_000u128 << 32) / u128::from(frequency)) as u64,
+        tsc_base: tsc(),
+        wall_base: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+        frequency,
+    })
+}
+
+/// Sets a vCPU's TSC offset to 0 where KVM lets it, and refuses a TSC that then differs by more than a millisecond.
+fn align(vcpu: &VcpuFd, frequency: u64) -> Result<(), HostError> {
+    let offset = 0u64;
+    let attribute = kvm_device_attr {
+        group: KVM_VCPU_TSC_CTRL,
+        attr: u64::from(KVM_VCPU_TSC_OFFSET),
+        addr: &raw const offset as u64,
+        ..Default::default()
+    };
+    // Older kernels have no such attribute; the comparison decides either way.
+    // SAFETY: the attribute points to a live word, which is what KVM reads for it.
+    unsafe { ioctl_with_ref(vcpu, KVM_SET_DEVICE_ATTR(), &attribute) };
+    let entry = kvm_msr_entry { index: MSR_TSC, ..Default::default() };
+    let mut msrs = Msrs::from_entries(&[entry]).expect("one entry fits");
+    let before = tsc();
+    vcpu.get_msrs(&mut msrs).map_err(HostError::kvm("read the vCPU's TSC"))?;
+    let after = tsc();
+    let guest = msrs.as_slice()[0].data;
+    let slack = frequency / 1000;
+    if guest.wrapping_sub(before.wrapping_sub(slack)) > after.wrapping_sub(before) + 2 * slack {
+        return Err(HostError::KvmLacks("a way to make the guest's TSC equal to the host's"));
+    }
+    Ok(())
+}
+
+/// A POSIX timer that interrupts its thread's vCPU; armed only when the deadline changes.
+#[derive(Default)]
+pub(super) struct Deadline {
+    timer: Option<libc::timer_t>,
+    armed: Option<Nanos>,
+}
+
+// SAFETY: a timer's id is a number of the process; any thread may use it.
+unsafe impl Send for Deadline {}
+
+impl Deadline {
+    /// Makes the timer's signal go to the calling thread.
+    pub(super) fn bind_to_this_thread(&mut self) -> Result<(), HostError> {
+        self.delete();
+        // SAFETY: an all-zero `sigevent` is valid; its members are set below.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signals::interrupt_signal();
+        // SAFETY: no preconditions.
+        event.sigev_notify_thread_id = unsafe { libc::gettid() };
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        // SAFETY: both pointers are to live values of the types that the call wants.
+        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) } != 0 {
+            return Err(HostError::os("create a timer"));
+        }
+        self.timer = Some(timer);
+        Ok(())
+    }
+
+    /// Makes the signal come at `deadline`; [`Nanos::NEVER`] switches it off.
+    pub(super) fn arm(&mut self, deadline: Nanos, clock: &Clock) {
+        if self.armed == Some(deadline) {
+            return;
+        }
+        let Some(timer) = self.timer else { return };
+        let left = if deadline == Nanos::NEVER { 0 } else { deadline.since(now(clock)).as_nanos().max(1) };
+        // SAFETY: an all-zero `itimerspec` is valid and means "off".
+        let mut when: libc::itimerspec = unsafe { std::mem::zeroed() };
+        when.it_value.tv_sec = i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX);
+        when.it_value.tv_nsec = (left % 1_000_000_000) as i64;
+        // SAFETY: the timer is ours and live; the values lie in their ranges.
+        unsafe { libc::timer_settime(timer, 0, &when, std::ptr::null_mut()) };
+        self.armed = Some(deadline);
+    }
+
+    /// Notes, after an interruption, that the timer has gone off if its time has come.
+    pub(super) fn passed_if_due(&mut self, clock: &Clock) {
+        if self.armed.is_some_and(|deadline| deadline <= now(clock)) {
+            self.armed = None;
+        }
+    }
+
+    fn delete(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            // SAFETY: the timer is ours, and nobody uses it afterwards.
+            unsafe { libc::timer_delete(timer) };
+        }
+        self.armed = None;
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.delete();
+    }
+}

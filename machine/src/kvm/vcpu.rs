@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A vCPU: one `KVM_RUN` with synced registers per exit, nothing else on the hot path.
+
+use super::decode::{Raw, decode};
+use super::supervisor::Supervisor;
+use super::timer::Deadline;
+use super::{Omit, Shared, cpuid, registers, signals};
+use crate::context::Violation;
+use crate::{Context, Exit, HostError, Interrupter, Nanos, Root, Vcpu, VectorState};
+use kvm_bindings::{
+    CpuId, KVM_EXIT_IO, KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_X86_BUS_LOCK, KVM_SYNC_X86_EVENTS, KVM_SYNC_X86_REGS, KVM_SYNC_X86_SREGS,
+    kvm_sregs, kvm_xsave,
+};
+use kvm_ioctls::VcpuFd;
+use pando_abi::hypercall::PORT;
+use pando_abi::registers::USER_CODE;
+use std::sync::Arc;
+
+/// `cr3` with this bit means the same table; it is used to make the value differ.
+const CR3_WRITE_THROUGH: u64 = 1 << 3;
+
+/// One vCPU of the VM.
+pub(super) struct KvmVcpu {
+    fd: VcpuFd,
+    index: usize,
+    base: kvm_sregs,
+    vector_features: u64,
+    /// The root that ran last, and the `cr3` value that stood for it.
+    last: Option<(Root, u64)>,
+    /// The system registers that the vCPU holds now, as far as they vary. `None`: unknown or a stub's.
+    loaded: Option<Varying>,
+    deadline: Deadline,
+    interrupter: Arc<signals::ThreadInterrupter>,
+    shared: Arc<Shared>,
+}
+
+/// The system registers that differ from context to context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Varying {
+    cr3: u64,
+    fs_base: u64,
+    gs_base: u64,
+    fault_address: u64,
+}
+
+impl KvmVcpu {
+    /// Makes a vCPU ready to run contexts.
+    pub(super) fn new(fd: VcpuFd, index: usize, supervisor: &Supervisor, cpuid: &CpuId, shared: Arc<Shared>) -> Result<KvmVcpu, HostError> {
+        fd.set_cpuid2(cpuid).map_err(HostError::kvm("set the vCPU's CPUID"))?;
+        let fresh = fd.get_sregs().map_err(HostError::kvm("read the vCPU's registers"))?;
+        let base = registers::base(fresh, index, supervisor);
+        let vector_features = cpuid::vector_features(cpuid);
+        let vcpu = KvmVcpu {
+            fd,
+            index,
+            base,
+            vector_features,
+            last: None,
+            loaded: None,
+            deadline: Deadline::default(),
+            interrupter: Arc::default(),
+            shared,
+        };
+        vcpu.initialise()?;
+        Ok(vcpu)
+    }
+
+    /// Sets everything that no context carries: at the start, and after an exit that may have reset the vCPU.
+    fn initialise(&self) -> Result<(), HostError> {
+        let mut sregs = self.base;
+        // Long mode wants some table; contexts bring their own.
+        sregs.cr3 = crate::PHYSICAL_BASE;
+        self.fd.set_sregs(&sregs).map_err(HostError::kvm("set the vCPU's registers"))?;
+        registers::set_fixed(&self.fd, self.vector_features)
+    }
+
+    /// Makes signals for this vCPU go to the calling thread.
+    pub(super) fn bind_to_this_thread(&mut self) -> Result<(), HostError> {
+        self.deadline.bind_to_this_thread()?;
+        self.interrupter.bind_to_this_thread();
+        Ok(())
+    }
+
+    /// The `cr3` value for `root`: another than the last one whenever translations may be stale, so that KVM flushes (rule 6).
+    fn cr3_for(&mut self, root: Root) -> u64 {
+        let plain = root.table.address();
+        let value = match self.last {
+            Some((last, value)) if last == root => value,
+            Some((last, value)) if last.table == root.table && !self.shared.omit.leaves_out(Omit::STAMP) => value ^ CR3_WRITE_THROUGH,
+            Some((last, value)) if last.table == root.table => value,
+            _ => plain,
+        };
+        self.last = Some((root, value));
+        value
+    }
+
+    /// Puts `context` where KVM takes it from.
+    fn load(&mut self, root: Root, context: &Context) {
+        let cr3 = self.cr3_for(root);
+        let wanted = Varying { cr3, fs_base: context.fs_base, gs_base: context.gs_base, fault_address: context.fault_address };
+        let omit = self.shared.omit;
+        let mut dirty = KVM_SYNC_X86_REGS;
+        let stale_sregs = self.loaded != Some(wanted);
+        let mut sregs = self.base;
+        let synced = self.fd.sync_regs_mut();
+        synced.regs = registers::load(context, omit);
+        if !omit.leaves_out(Omit::EVENTS) {
+            synced.events = registers::load_pending(&context.pending);
+            dirty |= KVM_SYNC_X86_EVENTS;
+        }
+        if stale_sregs {
+            sregs.cr3 = cr3;
+            sregs.cr2 = wanted.fault_address;
+            sregs.fs.base = wanted.fs_base;
+            sregs.gs.base = wanted.gs_base;
+            synced.sregs = sregs;
+            dirty |= KVM_SYNC_X86_SREGS;
+        }
+        let run = self.fd.get_kvm_run();
+        run.kvm_valid_regs = u64::from(KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS);
+        run.kvm_dirty_regs = u64::from(dirty);
+    }
+
+    /// Takes the context back, and notes what the vCPU holds now.
+    fn store(&mut self, context: &mut Context) -> u16 {
+        let synced = self.fd.sync_regs();
+        context.registers = registers::store(&synced.regs);
+        context.fs_base = synced.sregs.fs.base;
+        context.gs_base = synced.sregs.gs.base;
+        context.fault_address = synced.sregs.cr2;
+        context.pending = registers::store_pending(&synced.events);
+        let code = synced.sregs.cs.selector;
+        self.loaded = (u64::from(code) == USER_CODE).then_some(Varying {
+            cr3: synced.sregs.cr3,
+            fs_base: context.fs_base,
+            gs_base: context.gs_base,
+            fault_address: context.fault_address,
+        });
+        code
+    }
+
+    /// What KVM says about the exit.
+    fn raw(&mut self, outcome: Result<(), i32>) -> Raw {
+        let run = self.fd.get_kvm_run();
+        match outcome {
+            Err(libc::EINTR | libc::EAGAIN) => Raw::Interrupted,
+            Err(error) => Raw::Failed(error),
+            Ok(()) => match run.exit_reason {
+                KVM_EXIT_IO => {
+                    // SAFETY: the exit reason says that KVM filled this member.
+                    let io = unsafe { run.__bindgen_anon_1.io };
+                    let hypercall =
+                        io.port == u16::from(PORT) && u32::from(io.direction) == KVM_EXIT_IO_OUT && io.size == 1 && io.count == 1;
+                    if hypercall { Raw::Out } else { Raw::Port }
+                }
+                KVM_EXIT_MMIO => Raw::OutsideMemory,
+                KVM_EXIT_X86_BUS_LOCK => Raw::Interrupted,
+                reason => Raw::Unresumable(reason),
+            },
+        }
+    }
+
+    /// Lets KVM finish what an exit left, while the context that caused it is still loaded (line 1).
+    fn complete(&mut self) {
+        let run = self.fd.get_kvm_run();
+        run.kvm_dirty_regs = 0;
+        run.immediate_exit = 1;
+        // Its result is of no interest: the cell ends.
+        let _ = self.fd.run().map(|_| ());
+        self.fd.set_kvm_immediate_exit(0);
+    }
+}
+
+impl Drop for KvmVcpu {
+    fn drop(&mut self) {
+        self.interrupter.unbind();
+        signals::leave(std::ptr::addr_of_mut!(self.fd.get_kvm_run().immediate_exit));
+    }
+}
+
+impl Vcpu for KvmVcpu {
+    fn run(&mut self, root: Root, context: &mut Context, deadline: Nanos) -> Exit {
+        if !context.is_loadable() {
+            return Exit::Violation(Violation::BadContext);
+        }
+        self.load(root, context);
+        self.deadline.arm(deadline, &self.shared.clock);
+        let outcome = {
+            let _current = signals::enter(std::ptr::addr_of_mut!(self.fd.get_kvm_run().immediate_exit));
+            self.fd.run().map(|_| ()).map_err(|error| error.errno())
+        };
+        if signals::take_poison() {
+            self.loaded = None;
+            return Exit::Violation(Violation::Machine { reason: "the host lost a page of its memory".into() });
+        }
+        if outcome == Err(libc::EINTR) {
+            self.fd.set_kvm_immediate_exit(0);
+            self.deadline.passed_if_due(&self.shared.clock);
+        }
+        let code = self.store(context);
+        let raw = self.raw(outcome);
+        let exit = decode(&self.shared.arena, self.index, raw.clone(), code, context, self.shared.omit);
+        if matches!(raw, Raw::Port | Raw::OutsideMemory) && !self.shared.omit.leaves_out(Omit::COMPLETION) {
+            self.complete();
+        }
+        if matches!(exit, Exit::Violation(_)) {
+            self.loaded = None;
+        }
+        if matches!(raw, Raw::Unresumable(_) | Raw::Failed(_)) {
+            // A vCPU that cannot be set up again fails every later run the same way; nothing better can be said here.
+            let _ = self.initialise();
+            self.last = None;
+        }
+        exit
+    }
+
+    fn save_vector(&mut self) -> Result<VectorState, HostError> {
+        let area = self.fd.get_xsave().map_err(HostError::kvm("read the vector registers"))?;
+        Ok(VectorState::from_words(area.region))
+    }
+
+    fn load_vector(&mut self, state: Option<&VectorState>) -> Result<(), HostError> {
+        let initial;
+        let state = match state {
+            Some(state) => state,
+            None => {
+                initial = VectorState::initial();
+                &initial
+            }
+        };
+        let area = kvm_xsave { region: *state.words(), ..Default::default() };
+        // SAFETY: without AMX, which no cell has, the area that KVM reads is not larger than `kvm_xsave`.
+        unsafe { self.fd.set_xsave(&area) }.map_err(HostError::kvm("load the vector registers"))
+    }
+
+    fn interrupter(&self) -> Arc<dyn Interrupter> {
+        Arc::clone(&self.interrupter) as Arc<dyn Interrupter>
+    }
+}
