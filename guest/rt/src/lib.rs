@@ -1,1 +1,32 @@
-//! To be written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The runtime of programs that live in cells: entry, hypercalls, upcalls, memory, console.
+//!
+//! This is the guest's only crate with `unsafe`: it turns the virtual architecture of [`pando_abi`] into safe interfaces, so that a libOS
+//! is ordinary safe Rust. What keeps it sound: a cell has one vCPU context, so there is one thread; memory of the application is only ever
+//! touched through [`user`], never through references; memory calls name only pages that are not the runtime's own ([`memory::PageRange`]).
+//!
+//! The crate also builds for the host, where nothing of it can be called usefully; so the pure parts of a libOS can be tested there. What
+//! needs the cell's target (entry, upcalls, heap, panic handler) exists only on it.
+#![no_std]
+
+pub mod clock;
+pub mod console;
+pub mod events;
+pub mod global;
+pub mod hypercall;
+pub mod memory;
+pub mod registers;
+pub mod thread_base;
+pub mod user;
+pub mod vector;
+
+#[cfg(target_os = "none")]
+mod failure;
+#[cfg(target_os = "none")]
+mod heap;
+#[cfg(target_os = "none")]
+pub mod start;
+#[cfg(target_os = "none")]
+pub mod upcall;
+
+pub use pando_abi as abi;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The libOS's image: boots once into a template; each clone of it runs one program.
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+pando_rt::program!(boot);
+
+#[cfg(target_os = "none")]
+fn boot() -> ! {
+    pando_rt::hypercall::freeze();
+    pando_rt::console::send_bytes(pando_rt::console::Stream::Output, b"hello\n");
+    pando_rt::hypercall::exit(0, 0, 0, 0)
+}
+
+/// The image is for cells; on the host there is nothing to run.
+#[cfg(not(target_os = "none"))]
+fn main() {}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Events: virtual interrupts, handed to one handler wherever they are noticed.
+
+use pando_abi::EventSet;
+
+use crate::global::Global;
+use crate::{hypercall, registers};
+
+static HANDLER: Global<fn(EventSet)> = Global::new(|_| ());
+
+/// Sets the handler. It may be called inside any function that waits, so it must not use what such a caller holds.
+pub fn handle_with(handler: fn(EventSet)) {
+    HANDLER.with(|current| *current = handler);
+}
+
+/// Takes the pending events and hands them to the handler.
+pub fn deliver() {
+    let pending = registers::pending();
+    if !pending.is_empty() {
+        registers::clear(pending);
+        HANDLER.with(|handler| *handler)(pending);
+    }
+}
+
+/// Gives up the CPU until an event or until the clock reaches `deadline`, and delivers what has happened. The application's vector registers
+/// survive.
+pub fn wait(deadline: u64) {
+    hypercall::idle(deadline);
+    deliver();
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The libOS's own failure: reported on the standard error stream, then the cell ends with status 125. Nothing here allocates.
+
+use core::fmt::{self, Write};
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use pando_abi::SavedContext;
+
+use crate::console::{Stream, send_bytes};
+use crate::hypercall::exit;
+
+/// Exit status of a failure that is not the program's.
+const OWN_FAILURE: u64 = 125;
+const SIGSEGV: u64 = 11;
+
+/// A message of bounded length; what does not fit is cut off.
+struct Message {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = &mut self.bytes[self.length..];
+        let count = text.len().min(room.len());
+        room[..count].copy_from_slice(&text.as_bytes()[..count]);
+        self.length += count;
+        Ok(())
+    }
+}
+
+fn report(text: fmt::Arguments<'_>) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    // A failure while a failure is reported has no one left to tell.
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        let mut message = Message { bytes: [0; 512], length: 0 };
+        // `Message` takes everything.
+        let _ = writeln!(message, "{text}");
+        send_bytes(Stream::Errors, &message.bytes[..message.length]);
+    }
+}
+
+/// Ends the cell because of an exception in the libOS.
+pub(crate) fn exception(context: &SavedContext) -> ! {
+    let SavedContext { cause, error, address, rip, .. } = *context;
+    report(format_args!("pando: the libOS failed: exception {cause} (error {error:#x}) at {rip:#x}, address {address:#x}"));
+    exit(OWN_FAILURE, SIGSEGV, address, rip)
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    report(format_args!("pando: the libOS failed: {info}"));
+    exit(OWN_FAILURE, 0, 0, 0)
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A value that all upcalls share.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A global value that one user at a time may change. Who comes second does not wait, because it would wait for itself: it panics.
+pub struct Global<T> {
+    busy: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `busy` lets only one user at a time reach the value, and the value may go from one thread to another.
+unsafe impl<T: Send> Sync for Global<T> {}
+
+impl<T> Global<T> {
+    /// Wraps the value.
+    pub const fn new(value: T) -> Self {
+        Global { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Lends the value to `user`.
+    ///
+    /// # Panics
+    /// If it is lent already.
+    pub fn with<R>(&self, user: impl FnOnce(&mut T) -> R) -> R {
+        assert!(!self.busy.swap(true, Ordering::Acquire), "a global value was used while it was in use");
+        // SAFETY: the swap has shown that nobody else holds a reference, and nobody gets one before `busy` is cleared.
+        let result = user(unsafe { &mut *self.value.get() });
+        self.busy.store(false, Ordering::Release);
+        result
+    }
+}

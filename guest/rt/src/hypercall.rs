@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hypercall stubs: a typed function for each line of the table in [`pando_abi::hypercall`].
+//!
+//! Calls that change memory are in [`crate::memory`], where ranges are checked first.
+
+use core::arch::asm;
+
+use pando_abi::hypercall::PORT;
+use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
+
+use crate::vector;
+
+/// A deadline that never comes.
+pub const NO_DEADLINE: u64 = u64::MAX;
+
+/// Performs a hypercall.
+///
+/// # Errors
+/// Why the kernel did nothing.
+///
+/// # Safety
+/// 1. The call does not change memory that Rust knows of.
+/// 2. If vector registers do not survive the call, nothing lives in them.
+pub(crate) unsafe fn perform(call: Hypercall) -> Result<u64, Refusal> {
+    let (number, [first, second, third, fourth, fifth]) = call.encode();
+    let result: u64;
+    // SAFETY: the instruction writes no register but `rax` and no memory but what the call names, which condition 1 answers.
+    unsafe {
+        asm!("out {port}, al", port = const PORT, inlateout("rax") number => result, in("rdi") first, in("rsi") second,
+            in("rdx") third, in("r10") fourth, in("r8") fifth, options(nostack));
+    }
+    Refusal::from_result(result)
+}
+
+/// Performs a call that takes numbers, changes none of this cell's mapped memory and leaves the vector registers alone.
+fn plain(call: Hypercall) -> Result<u64, Refusal> {
+    // SAFETY: 1 and 2 hold for every call that this module passes here.
+    unsafe { perform(call) }
+}
+
+/// Ends the cell. `signal` is 0 where the program ended with `status`, else the signal that ended it, `address` what it touched and
+/// `instruction` where it stood.
+pub fn exit(status: u64, signal: u64, address: u64, instruction: u64) -> ! {
+    loop {
+        // The kernel never returns from it; what it would say if it did changes nothing.
+        let _ = plain(Hypercall::Exit { status, signal, address, instruction });
+    }
+}
+
+/// Gives up the CPU until an unmasked event is pending or the clock reaches `deadline` (nanoseconds of the cell's clock). Returns the
+/// pending events. The application's vector registers survive.
+pub fn idle(deadline: u64) -> EventSet {
+    // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
+    let pending = vector::preserved(|| unsafe { perform(Hypercall::Idle { deadline }) });
+    pending.map_or(EventSet::NONE, EventSet)
+}
+
+/// Gives up the rest of the quantum, staying runnable. The application's vector registers survive.
+pub fn relinquish() {
+    // SAFETY: as for `idle`. The call cannot be refused.
+    let _ = vector::preserved(|| unsafe { perform(Hypercall::Relinquish {}) });
+}
+
+/// Makes this cell a template. Returns in each of its clones, with the clone's generation. To be called before an application runs: its
+/// vector registers would not survive.
+pub fn freeze() -> u64 {
+    plain(Hypercall::Freeze {}).unwrap_or_default()
+}
+
+/// Makes the kernel look at the rings now.
+pub fn doorbell() {
+    // The call cannot be refused.
+    let _ = plain(Hypercall::Doorbell {});
+}
+
+/// What is mapped at an address: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page.
+///
+/// # Errors
+/// The space does not exist, or the address is none.
+pub fn inspect(space: u64, address: u64) -> Result<u64, Refusal> {
+    plain(Hypercall::Inspect { space, address })
+}
+
+/// Makes a space that holds nothing but the system segment.
+///
+/// # Errors
+/// There are too many, or no memory is left.
+pub fn space_create() -> Result<SpaceIndex, Refusal> {
+    plain(Hypercall::SpaceCreate {}).map(|index| SpaceIndex(index as u32))
+}
+
+/// Clones a space: private memory copy-on-write, segments shared.
+///
+/// # Errors
+/// The space does not exist, there are too many, or no memory is left.
+pub fn space_clone(space: u64) -> Result<SpaceIndex, Refusal> {
+    plain(Hypercall::SpaceClone { space }).map(|index| SpaceIndex(index as u32))
+}
+
+/// Runs on in another space: the libOS goes on, application memory is the other's.
+///
+/// # Errors
+/// The space does not exist.
+pub fn space_switch(space: SpaceIndex) -> Result<(), Refusal> {
+    plain(Hypercall::SpaceSwitch { space: space.0.into() }).map(|_| ())
+}
+
+/// Destroys a space.
+///
+/// # Errors
+/// It does not exist, or is the running one.
+pub fn space_destroy(space: SpaceIndex) -> Result<(), Refusal> {
+    plain(Hypercall::SpaceDestroy { space: space.0.into() }).map(|_| ())
+}
+
+/// Makes an empty segment.
+///
+/// # Errors
+/// There are too many, or no memory is left.
+pub fn segment_create() -> Result<SegmentIndex, Refusal> {
+    plain(Hypercall::SegmentCreate {}).map(|index| SegmentIndex(index as u32))
+}
+
+/// Mounts a segment in a slot where nothing else lies.
+///
+/// # Errors
+/// The slot is taken, or one of the names stands for nothing.
+pub fn share(segment: SegmentIndex, space: u64, address: u64) -> Result<(), Refusal> {
+    plain(Hypercall::Share { segment: segment.0.into(), space, address }).map(|_| ())
+}
+
+/// Destroys a segment that is not mounted.
+///
+/// # Errors
+/// It does not exist, or is mounted.
+pub fn segment_destroy(segment: SegmentIndex) -> Result<(), Refusal> {
+    plain(Hypercall::SegmentDestroy { segment: segment.0.into() }).map(|_| ())
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory calls for application memory, and views of what the kernel shows a cell.
+
+use core::ptr::{addr_of, with_exposed_provenance};
+use core::slice;
+
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::note::ArgumentsHeader;
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, cpuid, layout};
+
+use crate::hypercall::perform;
+use crate::user;
+
+/// Whole pages that lie where applications may have memory: at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRange {
+    start: u64,
+    end: u64,
+}
+
+impl PageRange {
+    /// The pages from `start` to `end`. `None`: one is not page aligned, there is none, or they are not the application's.
+    #[must_use]
+    pub const fn new(start: u64, end: u64) -> Option<PageRange> {
+        if start < end && end <= user::END && start.is_multiple_of(PAGE_SIZE) && end.is_multiple_of(PAGE_SIZE) {
+            return Some(PageRange { start, end });
+        }
+        None
+    }
+
+    /// The first page's address.
+    #[must_use]
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// The address after the last page.
+    #[must_use]
+    pub const fn end(self) -> u64 {
+        self.end
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// How many pages.
+    #[must_use]
+    pub const fn pages(self) -> u64 {
+        self.bytes() / PAGE_SIZE
+    }
+}
+
+/// Maps zero memory in the running space; what was there is unmapped first.
+///
+/// # Errors
+/// Quota or machine have no memory left, or the range is too long.
+pub fn map(range: PageRange, flags: MapFlags) -> Result<(), Refusal> {
+    // SAFETY: 1: the range lies in application memory. 2: vector registers survive the call.
+    unsafe { perform(Hypercall::Map { space: CURRENT_SPACE, address: range.start, pages: range.pages(), flags: flags.bits() }) }.map(|_| ())
+}
+
+/// Unmaps pages of the running space.
+///
+/// # Errors
+/// The range is too long, or the machine has no memory for the tables.
+pub fn unmap(range: PageRange) -> Result<(), Refusal> {
+    // SAFETY: as for `map`.
+    unsafe { perform(Hypercall::Unmap { space: CURRENT_SPACE, address: range.start, pages: range.pages() }) }.map(|_| ())
+}
+
+/// Sets the permissions of what is mapped in pages of the running space.
+///
+/// # Errors
+/// The range is too long, or the machine has no memory for the tables.
+pub fn protect(range: PageRange, permissions: Permissions) -> Result<(), Refusal> {
+    let call = Hypercall::Protect { space: CURRENT_SPACE, address: range.start, pages: range.pages(), permissions: permissions.bits() };
+    // SAFETY: as for `map`.
+    unsafe { perform(call) }.map(|_| ())
+}
+
+/// What the operator gave: header, strings, root image.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments {
+    /// The header.
+    pub header: ArgumentsHeader,
+    /// The strings, each ended by a zero byte.
+    pub strings: &'static [u8],
+    /// The root image.
+    pub image: &'static [u8],
+}
+
+/// Reads what the operator gave; a template has none before it is cloned.
+#[must_use]
+pub fn arguments() -> Arguments {
+    let block = with_exposed_provenance::<ArgumentsHeader>(layout::ARGUMENTS as usize);
+    let image = with_exposed_provenance::<u8>(layout::ROOT_IMAGE as usize);
+    // SAFETY: the kernel maps the block whole, before a clone runs, and the root image as long as the header says; nobody in the cell writes
+    // to either, and neither is ever unmapped, because memory calls of this crate name application memory only.
+    unsafe {
+        let header = block.read();
+        let room = layout::ARGUMENTS_SIZE as usize - ArgumentsHeader::SIZE;
+        let strings = slice::from_raw_parts(block.add(1).cast::<u8>(), (header.bytes as usize).min(room));
+        let image = match header.image_bytes as usize {
+            0 => &[],
+            bytes => slice::from_raw_parts(image, bytes),
+        };
+        Arguments { header, strings, image }
+    }
+}
+
+/// What `cpuid` answers for this leaf and subleaf; zeros where the table has no answer.
+#[must_use]
+pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
+    let table = with_exposed_provenance::<cpuid::Entry>(layout::CPUID_TABLE as usize);
+    let entries = (layout::CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE;
+    (0..entries)
+        // SAFETY: the kernel maps the table, read-only, before the first instruction; the index is inside it, and any bytes are an entry.
+        .map(|index| unsafe { addr_of!(*table.add(index)).read_volatile() })
+        .take_while(|entry| entry.leaf != cpuid::END)
+        .find(|entry| entry.leaf == leaf && (entry.indexed == 0 || entry.subleaf == subleaf))
+        .map_or([0; 4], |entry| entry.answer)
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The virtual registers as this side sees them: volatile, because the kernel writes them whenever the cell does not run.
+
+use core::ptr::{addr_of, addr_of_mut, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use pando_abi::virtual_registers::{Identity, Memory, Time, VirtualRegisters};
+use pando_abi::{EventSet, layout, limits};
+
+/// The page.
+pub(crate) fn page() -> *mut VirtualRegisters {
+    with_exposed_provenance_mut(layout::VIRTUAL_REGISTERS as usize)
+}
+
+/// The pending events. Atomic, because the kernel may add one between a load and a store.
+fn pending_word() -> &'static AtomicU64 {
+    // SAFETY: the kernel maps the page, aligned and writable, before the first instruction and never takes it away; both sides use the word atomically.
+    unsafe { AtomicU64::from_ptr(addr_of_mut!((*page()).control.pending)) }
+}
+
+/// The events that have happened and were not cleared.
+#[must_use]
+pub fn pending() -> EventSet {
+    EventSet(pending_word().load(Ordering::Relaxed))
+}
+
+/// Clears events; do it before looking at what they announce.
+pub fn clear(events: EventSet) {
+    pending_word().fetch_and(!events.0, Ordering::Relaxed);
+}
+
+/// The clock's parameters, all of one moment.
+#[must_use]
+pub fn time() -> Time {
+    loop {
+        // SAFETY: the page is mapped, aligned and holds plain words; the two reads detect a change between them.
+        let (first, second) = unsafe { (addr_of!((*page()).time).read_volatile(), addr_of!((*page()).time).read_volatile()) };
+        if first == second {
+            return first;
+        }
+    }
+}
+
+/// What memory the cell has and may have.
+#[must_use]
+pub fn memory() -> Memory {
+    // SAFETY: the page is mapped, aligned and holds plain words.
+    unsafe { addr_of!((*page()).memory).read_volatile() }
+}
+
+/// Who this cell is.
+#[must_use]
+pub fn identity() -> Identity {
+    // SAFETY: the page is mapped and aligned; any bytes are an `Identity`.
+    unsafe { addr_of!((*page()).identity).read_volatile() }
+}
+
+/// Counts a system call for the operator's report.
+pub fn count_call() {
+    // SAFETY: the page is mapped and aligned, and only this side writes the word.
+    unsafe {
+        let calls = addr_of_mut!((*page()).report.calls);
+        calls.write_volatile(calls.read_volatile().wrapping_add(1));
+    }
+}
+
+/// Counts a system call that is not implemented.
+pub fn count_missing(number: u64) {
+    // SAFETY: the page is mapped and aligned, only this side writes the words, and the index is below the length that the check proves.
+    unsafe {
+        let calls = addr_of_mut!((*page()).report.missing_calls);
+        calls.write_volatile(calls.read_volatile().wrapping_add(1));
+        if number < limits::REPORTED_CALLS as u64 {
+            let word = addr_of_mut!((*page()).report.missing).cast::<u64>().add(number as usize / 64);
+            word.write_volatile(word.read_volatile() | 1 << (number % 64));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Upcalls: how the kernel enters the libOS, and the way out.
+//!
+//! An upcall saves the interrupted context in the virtual registers, on level 0 for an application and on level 1 for the libOS itself, and
+//! enters at [`pando_exception_entry`](install) or the event entry on the stack of that level. The way out is one range of code,
+//! `pando_leave_start..pando_leave_end`: it resets `level` and `critical`, looks for events that came meanwhile, pops the registers out
+//! of the save area and ends in `iretq`, whose frame is the save area's end. The kernel delivers nothing inside that range.
+//! Nothing is ever pushed onto the application's stack, so its red zone survives.
+
+use core::arch::{asm, global_asm};
+use core::mem::offset_of;
+use core::ptr::addr_of_mut;
+
+use pando_abi::registers::{FIXED_FLAGS, USER_CODE, USER_DATA, USER_FLAGS};
+use pando_abi::virtual_registers::{Control, offset};
+use pando_abi::{Registers, SavedContext, layout};
+
+use crate::global::Global;
+use crate::{events, failure, registers, user};
+
+/// Vector of a page fault.
+const PAGE_FAULT: u64 = 14;
+
+const CONTROL: u64 = layout::VIRTUAL_REGISTERS;
+/// Where the registers of a save level start.
+const fn saved_registers(level: usize) -> u64 {
+    layout::VIRTUAL_REGISTERS + (offset::SAVES + level * size_of::<SavedContext>() + offset_of!(SavedContext, rax)) as u64
+}
+
+/// Bytes of the stack of upcalls from the application; start-up runs on it too.
+pub(crate) const STACK_SIZE: usize = 64 << 10;
+/// Bytes of the stack of the libOS's own exceptions: a fix-up, or the report of a failure.
+const FAULT_STACK_SIZE: usize = 16 << 10;
+
+/// A stack.
+#[repr(C, align(4096))]
+pub(crate) struct Stack<const SIZE: usize>([u8; SIZE]);
+
+pub(crate) static mut STACK: Stack<STACK_SIZE> = Stack([0; STACK_SIZE]);
+static mut FAULT_STACK: Stack<FAULT_STACK_SIZE> = Stack([0; FAULT_STACK_SIZE]);
+
+global_asm!(
+    ".pushsection .text.pando_upcall,\"ax\",@progbits",
+    ".globl pando_exception_entry",
+    "pando_exception_entry:",
+    "cld",
+    "xor ebp, ebp",
+    "movabs rax, {control}",
+    "cmp qword ptr [rax + {level}], 1",
+    "jne 2f",
+    "call {exception}",
+    "jmp pando_leave_start",
+    "2:",
+    "call {fault}",
+    "movabs rax, {control}",
+    "mov qword ptr [rax + {level}], 1",
+    "movabs rsp, {saved_fault}",
+    "jmp 4f",
+    ".globl pando_event_entry",
+    "pando_event_entry:",
+    "cld",
+    "xor ebp, ebp",
+    "call {events}",
+    // The way out.
+    ".globl pando_leave_start",
+    "pando_leave_start:",
+    "movabs rax, {control}",
+    "mov qword ptr [rax + {critical}], 0",
+    "mov qword ptr [rax + {level}], 0",
+    "mov rcx, [rax + {mask}]",
+    "not rcx",
+    "and rcx, [rax + {pending}]",
+    "jnz 3f",
+    "movabs rsp, {saved}",
+    "4:",
+    "pop rax",
+    "pop rbx",
+    "pop rcx",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rbp",
+    "pop r8",
+    "pop r9",
+    "pop r10",
+    "pop r11",
+    "pop r12",
+    "pop r13",
+    "pop r14",
+    "pop r15",
+    "iretq",
+    "3:",
+    "mov qword ptr [rax + {level}], 1",
+    "mov qword ptr [rax + {critical}], 1",
+    "mov rsp, [rax + {stacks}]",
+    "jmp pando_event_entry",
+    ".globl pando_leave_end",
+    "pando_leave_end:",
+    ".popsection",
+    control = const CONTROL,
+    level = const offset::LEVEL,
+    critical = const offset::CRITICAL,
+    pending = const offset::PENDING,
+    mask = const offset_of!(Control, mask),
+    stacks = const offset_of!(Control, stacks),
+    saved = const saved_registers(0),
+    saved_fault = const saved_registers(1),
+    exception = sym exception,
+    fault = sym fault,
+    events = sym deliver_events,
+);
+
+unsafe extern "C" {
+    static pando_exception_entry: u8;
+    static pando_event_entry: u8;
+    static pando_leave_start: u8;
+    static pando_leave_end: u8;
+}
+
+static HANDLER: Global<fn(&mut SavedContext)> = Global::new(|_| ());
+
+/// Sets what happens on an exception or a system call of the application: the handler changes the context, which then runs on.
+pub fn handle_with(handler: fn(&mut SavedContext)) {
+    HANDLER.with(|current| *current = handler);
+}
+
+/// Tells the kernel where upcalls enter.
+pub(crate) fn install() {
+    let top = |start: usize, size: usize| (start + size) as u64;
+    let stacks = [top((&raw const STACK).addr(), STACK_SIZE), top((&raw const FAULT_STACK).addr(), FAULT_STACK_SIZE)];
+    // SAFETY: the page is mapped, aligned and writable, and these words are the cell's own.
+    unsafe {
+        let control = addr_of_mut!((*registers::page()).control);
+        addr_of_mut!((*control).stacks).write_volatile(stacks);
+        addr_of_mut!((*control).leave_start).write_volatile((&raw const pando_leave_start).addr() as u64);
+        addr_of_mut!((*control).leave_end).write_volatile((&raw const pando_leave_end).addr() as u64);
+        addr_of_mut!((*control).exception_entry).write_volatile((&raw const pando_exception_entry).addr() as u64);
+        addr_of_mut!((*control).event_entry).write_volatile((&raw const pando_event_entry).addr() as u64);
+    }
+}
+
+/// The saved context of a level.
+///
+/// # Safety
+/// 1. The caller runs in an upcall that saved this level, or before the first one.
+/// 2. No other reference to it is alive.
+unsafe fn saved(level: usize) -> &'static mut SavedContext {
+    // SAFETY: the page is mapped, aligned and writable; the kernel writes a level only at an upcall that saves it, which 1 rules out until the
+    // way out; 2 makes the reference the only one.
+    unsafe { &mut *addr_of_mut!((*registers::page()).saves[level]) }
+}
+
+/// The application's exception or system call.
+extern "C" fn exception() {
+    // SAFETY: 1: this is the upcall. 2: only this function and `enter`, which ends the boot, take level 0.
+    let context = unsafe { saved(0) };
+    HANDLER.with(|handler| *handler)(context);
+    constrain(context);
+}
+
+/// The libOS's own exception: a copy of application memory that failed, or the end.
+extern "C" fn fault() {
+    // SAFETY: 1: this is the upcall. 2: only this function takes level 1.
+    let context = unsafe { saved(1) };
+    match user::fix_up(context.rip) {
+        Some(instruction) if context.cause == PAGE_FAULT => context.rip = instruction,
+        _ => failure::exception(context),
+    }
+}
+
+extern "C" fn deliver_events() {
+    events::deliver();
+}
+
+/// Leaves in a context only what `iretq` takes without an exception.
+fn constrain(context: &mut SavedContext) {
+    context.rflags = context.rflags & USER_FLAGS | FIXED_FLAGS;
+    context.cs = context.cs & 0xffff;
+    context.ss = context.ss & 0xffff;
+}
+
+/// Starts the application with these registers. What the libOS did before is over: from here on it runs in upcalls.
+pub fn enter(start: &Registers) -> ! {
+    let mut context = SavedContext::new(start, 0, 0, 0);
+    (context.cs, context.ss) = (USER_CODE, USER_DATA);
+    constrain(&mut context);
+    // SAFETY: 1: nothing has run yet that an upcall of level 0 could have interrupted. 2: as for `exception`.
+    unsafe { *saved(0) = context };
+    crate::vector::reset();
+    // SAFETY: the way out takes nothing from registers or stack, and level 0 was just filled.
+    unsafe { asm!("jmp pando_leave_start", options(noreturn)) };
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of the application: what it names is a claim, copied by routines that survive a fault.
+//!
+//! No reference ever points into it. A page fault inside [`copy`] comes up on save level 1; [`fix_up`] then sends the routine to its end,
+//! and the caller gets [`Fault`].
+
+use core::arch::global_asm;
+
+use pando_abi::layout;
+
+/// The end of application memory: below the root image and the system segment.
+pub const END: u64 = layout::ROOT_IMAGE;
+
+/// Memory that the application named is not there, or not as it would have to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// A range that lies in the part of the address space that applications own. Nothing need be mapped there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserRange {
+    start: u64,
+    length: u64,
+}
+
+impl UserRange {
+    /// The range, if it lies where applications may have memory.
+    ///
+    /// # Errors
+    /// It does not.
+    pub const fn new(start: u64, length: u64) -> Result<UserRange, Fault> {
+        match start.checked_add(length) {
+            Some(end) if end <= END => Ok(UserRange { start, length }),
+            _ => Err(Fault),
+        }
+    }
+
+    /// The first byte's address.
+    #[must_use]
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub const fn length(self) -> u64 {
+        self.length
+    }
+
+    /// The part of at most `length` bytes from `offset` on.
+    #[must_use]
+    pub fn part(self, offset: u64, length: u64) -> UserRange {
+        let offset = offset.min(self.length);
+        UserRange { start: self.start + offset, length: length.min(self.length - offset) }
+    }
+}
+
+// rdi: to, rsi: from, rdx: bytes. Returns in rax how many were not copied. `rep` keeps `rcx` true at a fault.
+global_asm!(
+    ".pushsection .text.pando_copy,\"ax\",@progbits",
+    ".globl pando_copy",
+    "pando_copy:",
+    "mov rcx, rdx",
+    ".globl pando_copy_start",
+    "pando_copy_start:",
+    "rep movsb",
+    ".globl pando_copy_fixup",
+    "pando_copy_fixup:",
+    "mov rax, rcx",
+    "ret",
+    ".globl pando_fill",
+    "pando_fill:",
+    "mov rcx, rsi",
+    "xor eax, eax",
+    ".globl pando_fill_start",
+    "pando_fill_start:",
+    "rep stosb",
+    ".globl pando_fill_fixup",
+    "pando_fill_fixup:",
+    "mov rax, rcx",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn pando_copy(to: u64, from: u64, bytes: u64) -> u64;
+    fn pando_fill(to: u64, bytes: u64) -> u64;
+    static pando_copy_start: u8;
+    static pando_copy_fixup: u8;
+    static pando_fill_start: u8;
+    static pando_fill_fixup: u8;
+}
+
+/// Where a copying routine that faulted at `instruction` goes on; `None`: no such routine stands there.
+#[must_use]
+pub fn fix_up(instruction: u64) -> Option<u64> {
+    let pairs = [(&raw const pando_copy_start, &raw const pando_copy_fixup), (&raw const pando_fill_start, &raw const pando_fill_fixup)];
+    pairs.into_iter().find(|(start, _)| start.addr() as u64 == instruction).map(|(_, fixup)| fixup.addr() as u64)
+}
+
+/// Copies application memory into `to`.
+///
+/// # Errors
+/// Some of it cannot be read; part of `to` may have changed.
+pub fn read(from: u64, to: &mut [u8]) -> Result<(), Fault> {
+    let range = UserRange::new(from, to.len() as u64)?;
+    // SAFETY: the destination is ours and as long; the source is never ours, and a fault ends the routine.
+    finished(unsafe { pando_copy(to.as_mut_ptr().addr() as u64, range.start, range.length) })
+}
+
+/// Copies `from` into application memory.
+///
+/// # Errors
+/// Some of it cannot be written; part of it may have changed.
+pub fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
+    let range = UserRange::new(to, from.len() as u64)?;
+    // SAFETY: the source is ours and as long; the destination lies in application memory, never in ours, and a fault ends the routine.
+    finished(unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) })
+}
+
+/// Copies from application memory to application memory; the ranges do not overlap.
+///
+/// # Errors
+/// Some of it cannot be read or written; part may have changed.
+pub fn copy(to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
+    let (to, from) = (UserRange::new(to, bytes)?, UserRange::new(from, bytes)?);
+    // SAFETY: both ranges lie in application memory, never in ours, and a fault ends the routine.
+    finished(unsafe { pando_copy(to.start, from.start, bytes) })
+}
+
+/// Fills application memory with zeros.
+///
+/// # Errors
+/// Some of it cannot be written; part may have changed.
+pub fn zero(range: UserRange) -> Result<(), Fault> {
+    // SAFETY: the range lies in application memory, never in ours, and a fault ends the routine.
+    finished(unsafe { pando_fill(range.start, range.length) })
+}
+
+fn finished(left: u64) -> Result<(), Fault> {
+    if left == 0 { Ok(()) } else { Err(Fault) }
+}
