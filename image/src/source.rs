@@ -130,7 +130,7 @@ impl HostFile {
             sink(offset, piece)?;
             offset += piece.len() as u64;
         }
-        // Whoever wrote to it meanwhile has moved its times, so what was read is one content and not a mixture.
+        // Whoever wrote to it meanwhile has moved its times: what was read is one content and not a mixture.
         Ok(self.check(&file)?)
     }
 

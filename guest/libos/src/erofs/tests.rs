@@ -97,6 +97,15 @@ fn reads_compact_and_extended_inodes() {
 }
 
 #[test]
+fn inline_data_lies_behind_the_attributes() {
+    let mut bytes = sample();
+    // Three attribute words: a header of twelve bytes and two more words before the data.
+    put(&mut bytes, at(HELLO) + 2, &3u16.to_le_bytes());
+    put(&mut bytes, at(HELLO) + 32 + 20, b"hello, again");
+    assert_eq!(read(&Image::new(&bytes).unwrap(), "hello").unwrap(), b"hello, again");
+}
+
+#[test]
 fn reads_in_pieces_and_stops_at_the_end() {
     let bytes = sample();
     let image = Image::new(&bytes).unwrap();

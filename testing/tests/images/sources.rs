@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of the host as sources of data.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use pando_image::{Attributes, Builder, Error, HostFile, Layout, PIECE_SIZE};
+use pando_libos::erofs::{Image, LastLink};
+
+use crate::{image_bytes, reading};
+
+fn with_host_file(path: &Path) -> Builder {
+    let mut builder = Builder::new();
+    let file = HostFile::new(path).unwrap();
+    builder.file("/copy", file.attributes(), file).unwrap();
+    builder
+}
+
+#[test]
+fn a_host_file_arrives_whole_with_its_attributes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let content: Vec<u8> = (0..3 * PIECE_SIZE + 4097).map(|at| (at / 7) as u8).collect();
+    fs::write(&path, &content).unwrap();
+    File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH + Duration::new(1_234_567, 89)).unwrap();
+    let bytes = image_bytes(with_host_file(&path));
+    let image = Image::new(&bytes).unwrap();
+    let inode = image.resolve(image.root(), b"copy", LastLink::Follow).unwrap();
+    assert!(reading::data(&image, &inode) == content);
+    assert_eq!((inode.modified.seconds, inode.modified.nanoseconds), (1_234_567, 89));
+    let extent = image.data(&inode).unwrap().extent();
+    assert!(extent.start.is_multiple_of(4096) && bytes[extent.start as usize..extent.end as usize] == content);
+    // The rest of the last block is there to be mapped, and zero.
+    assert!(bytes[extent.end as usize..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_host_file_that_changes_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("changing");
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 4] = [
+        ("grown", |path| File::options().append(true).open(path).unwrap().write_all(b"more").unwrap()),
+        ("shrunk", |path| File::options().write(true).open(path).unwrap().set_len(10).unwrap()),
+        ("rewritten", |path| File::open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap()),
+        ("removed", |path| fs::remove_file(path).unwrap()),
+    ];
+    let expected = format!("'{}' changed while the image was built; try again when nothing writes to it", path.display());
+    for (name, change) in changes {
+        // Before it is read.
+        fs::write(&path, vec![b'x'; 2 * PIECE_SIZE]).unwrap();
+        let layout = with_host_file(&path).layout().unwrap();
+        change(&path);
+        assert_eq!(write(&layout, &mut || ()).unwrap_err().to_string(), expected, "{name}");
+        // While it is read. Whoever removes it then leaves the reader with the content that it had.
+        if name == "removed" {
+            continue;
+        }
+        fs::write(&path, vec![b'x'; 2 * PIECE_SIZE]).unwrap();
+        let layout = with_host_file(&path).layout().unwrap();
+        let mut change = Some(change);
+        let mut meanwhile = || change.take().into_iter().for_each(|change| change(&path));
+        assert_eq!(write(&layout, &mut meanwhile).unwrap_err().to_string(), expected, "{name}");
+    }
+}
+
+/// Writes the image to nowhere; `meanwhile` is called after each piece of a file's data.
+fn write(layout: &Layout, meanwhile: &mut dyn FnMut()) -> Result<(), Error> {
+    let data = layout.metadata().len() as u64;
+    layout.write_to(&mut |offset, _| {
+        if offset >= data {
+            meanwhile();
+        }
+        Ok::<(), Error>(())
+    })
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    assert_eq!(HostFile::new(path).unwrap_err().to_string(), format!("'{}' is not a regular file", path.display()));
+    assert_eq!(HostFile::new("/dev/null").unwrap_err().to_string(), "'/dev/null' is not a regular file");
+    let missing = path.join("missing");
+    assert_eq!(HostFile::new(&missing).unwrap_err().to_string(), format!("cannot read '{}'", missing.display()));
+}
+
+#[test]
+fn a_sink_may_stop() {
+    #[derive(Debug)]
+    enum Stop {
+        Here,
+        Image,
+    }
+    impl From<Error> for Stop {
+        fn from(_: Error) -> Self {
+            Stop::Image
+        }
+    }
+    let mut builder = Builder::new();
+    builder.file("/file", Attributes::root(0o644), vec![0; 2 * PIECE_SIZE]).unwrap();
+    let mut pieces = 0;
+    let outcome = builder.layout().unwrap().write_to(&mut |_, _| {
+        pieces += 1;
+        if pieces == 2 { Err(Stop::Here) } else { Ok(()) }
+    });
+    assert!(matches!(outcome, Err(Stop::Here)));
+    assert_eq!(pieces, 2);
+}
