@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The project's own tools, called as `cargo xtask NAME`.
 
+mod hardware;
+mod tally;
 mod tidy;
 mod workspace;
 
@@ -20,6 +22,8 @@ struct Arguments {
 enum Tool {
     /// Checks the house rules: layers, unsafe, openings, lengths (CONTRIBUTING.md explains them).
     Tidy,
+    /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
+    Hardware(hardware::Options),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +45,14 @@ fn run(tool: Tool) -> Result<bool> {
             findings.iter().for_each(|finding| println!("{finding}"));
             println!("tidy: {} findings", findings.len());
             Ok(findings.is_empty())
+        }
+        Tool::Hardware(options) => {
+            let report = hardware::run(&options)?;
+            report.left_out.iter().for_each(|what| println!("left out: {what}"));
+            if options.command.is_empty() {
+                println!("{} passed, {} failed", report.tally.passed, report.tally.failed);
+            }
+            Ok(report.tally.failed == 0)
         }
     }
 }

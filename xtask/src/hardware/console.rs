@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Following the serial line of an emulated machine: lines as they come, and when to give up.
+
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the serial line's file is read.
+const POLL: Duration = Duration::from_millis(100);
+/// How long a machine that has said its last word may take to switch itself off.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// How long a machine may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// In all.
+    pub(crate) limit: Duration,
+    /// Without a word.
+    pub(crate) quiet: Duration,
+}
+
+/// Passes each line to `hear` until that returns `false` (the machine is done), and sees to it that the emulator is gone afterwards.
+///
+/// # Errors
+/// What `hear` returns; or that the machine ended, fell silent or took too long before it was done.
+pub(crate) fn follow(mut child: Child, serial: &Path, patience: Patience, mut hear: impl FnMut(&str) -> Result<bool>) -> Result<()> {
+    let outcome = listen(&mut child, serial, patience, &mut hear);
+    if outcome.is_ok() {
+        wait(&mut child, FAREWELL)?;
+    }
+    // Fails only if it has ended by itself.
+    let _ = child.kill();
+    child.wait().context("waiting for the emulator")?;
+    outcome
+}
+
+fn listen(child: &mut Child, serial: &Path, patience: Patience, hear: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
+    let mut file = File::open(serial).context("opening the serial line")?;
+    let started = Instant::now();
+    let mut last_word = started;
+    let mut pending = Vec::new();
+    loop {
+        // The order matters: what was written before the emulator ended is still read.
+        let ended = child.try_wait().context("asking for the emulator")?;
+        let before = pending.len();
+        file.read_to_end(&mut pending).context("reading the serial line")?;
+        if pending.len() > before {
+            last_word = Instant::now();
+        }
+        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = pending.drain(..=end).collect();
+            if !hear(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']))? {
+                return Ok(());
+            }
+        }
+        let rest = String::from_utf8_lossy(&pending);
+        let at = if rest.trim().is_empty() { String::new() } else { format!(", in the middle of the line `{}`", rest.trim()) };
+        if let Some(status) = ended {
+            bail!("the emulator ended before the machine was done ({status}){at}");
+        }
+        if started.elapsed() > patience.limit {
+            bail!("the machine was not done after {} s{at}", patience.limit.as_secs());
+        }
+        if last_word.elapsed() > patience.quiet {
+            bail!("the machine said nothing for {} s{at}", patience.quiet.as_secs());
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn wait(child: &mut Child, patience: Duration) -> Result<()> {
+    let started = Instant::now();
+    while child.try_wait().context("asking for the emulator")?.is_none() && started.elapsed() < patience {
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// Follows a shell script that plays the machine, with its output as the serial line.
+    fn play(script: &str, patience: Patience) -> (Vec<String>, Result<()>) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let serial = folder.path().join("serial");
+        let output = File::create(&serial).expect("a serial line");
+        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).stdout(output).spawn().expect("sh starts");
+        let mut lines = Vec::new();
+        let outcome = follow(child, &serial, patience, |line| {
+            lines.push(line.to_string());
+            Ok(line != "done")
+        });
+        (lines, outcome)
+    }
+
+    const LONG: Patience = Patience { limit: Duration::from_secs(60), quiet: Duration::from_secs(60) };
+    const SHORT: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn lines_come_whole_and_without_carriage_returns() {
+        let (lines, outcome) = play("printf 'one\\r\\ntw'; printf 'o\\ndone\\n'", LONG);
+        outcome.expect("the machine was done");
+        assert_eq!(lines, ["one", "two", "done"]);
+    }
+
+    #[test]
+    fn an_early_end_is_an_error_and_loses_no_line() {
+        let (lines, outcome) = play("echo one; printf 'test x ... '", LONG);
+        assert_eq!(lines, ["one"]);
+        let error = outcome.expect_err("it ended early").to_string();
+        assert!(error.contains("ended before") && error.contains("`test x ...`"), "{error}");
+    }
+
+    #[test]
+    fn silence_and_slowness_are_told_apart() {
+        let (_, outcome) = play("exec sleep 60", Patience { quiet: SHORT, ..LONG });
+        assert!(outcome.expect_err("silence").to_string().contains("said nothing"));
+        let (_, outcome) = play("while echo; do :; done", Patience { limit: SHORT, ..LONG });
+        assert!(outcome.expect_err("slowness").to_string().contains("was not done after"));
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Starting the emulators: QEMU's TCG for SVM, Bochs for VMX. Both write their serial line to a file.
+
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::Kind;
+use super::kernel::Kernel;
+use crate::workspace;
+
+/// Options of the kernel: talk on the serial line, panic at once, and no detours that cost time under emulation.
+const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off";
+/// Where Debian keeps the boot loader for CDs, and the module that it loads.
+const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
+
+/// An emulated machine about to be switched on.
+#[derive(Debug)]
+pub(crate) struct Emulator<'a> {
+    /// What it emulates.
+    pub(crate) kind: Kind,
+    /// CPUs.
+    pub(crate) cpus: u32,
+    /// Memory in MiB.
+    pub(crate) memory_mib: u32,
+    /// After so long the emulator ends itself, should nobody else do it.
+    pub(crate) limit: Duration,
+    /// The kernel that boots.
+    pub(crate) kernel: &'a Kernel,
+    /// Its root, packed.
+    pub(crate) initrd: &'a Path,
+    /// A folder for its own files.
+    pub(crate) work: &'a Path,
+}
+
+impl Emulator<'_> {
+    /// The file that holds what the machine writes to its serial line.
+    pub(crate) fn serial(&self) -> PathBuf {
+        self.work.join("serial")
+    }
+
+    /// Switches the machine on.
+    ///
+    /// # Errors
+    /// If a program is missing, or the boot CD cannot be made.
+    pub(crate) fn start(&self) -> Result<Child> {
+        fs::write(self.serial(), "")?;
+        let mut command = match self.kind {
+            Kind::Svm => self.qemu(),
+            Kind::Vmx => self.bochs()?,
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.spawn().with_context(|| format!("starting {}", command.get_program().to_string_lossy()))
+    }
+
+    /// `timeout` stands between us and the emulator so that it ends even if we are killed.
+    fn timeout(&self) -> [String; 4] {
+        ["timeout".into(), "-k".into(), "5".into(), (self.limit.as_secs() + 30).to_string()]
+    }
+
+    fn qemu(&self) -> Command {
+        let timeout = self.timeout();
+        let mut command = Command::new(&timeout[0]);
+        command.args(&timeout[1..]).args(["--foreground", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-smp", &self.cpus.to_string(), "-m", &self.memory_mib.to_string()]);
+        command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot", "-append", KERNEL_OPTIONS]);
+        command.arg("-serial").arg(format!("file:{}", self.serial().display()));
+        command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.initrd);
+        command
+    }
+
+    /// Debian's Bochs starts in its debugger and draws on a terminal: `script` gives it one, and the debugger is told to continue.
+    fn bochs(&self) -> Result<Command> {
+        let disc = self.boot_disc()?;
+        let configuration = self.work.join("bochsrc");
+        fs::write(&configuration, self.bochs_configuration(&disc))?;
+        let debugger = self.work.join("debugger");
+        fs::write(&debugger, "c\n")?;
+        let bochs = format!(
+            "stty rows 30 cols 100; exec {} bochs -q -f {} -rc {}",
+            self.timeout().join(" "),
+            configuration.display(),
+            debugger.display()
+        );
+        let mut command = Command::new("script");
+        command.env("TERM", "xterm").args(["-qfec", &bochs]).arg(self.work.join("terminal"));
+        command.stderr(Stdio::null());
+        Ok(command)
+    }
+
+    fn bochs_configuration(&self, disc: &Path) -> String {
+        let (cpus, memory, serial, log) = (self.cpus, self.memory_mib, self.serial(), self.work.join("log"));
+        format!(
+            "display_library: term
+romimage: file=/usr/share/bochs/BIOS-bochs-latest
+vgaromimage: file=/usr/share/bochs/VGABIOS-lgpl-latest
+cpu: model=corei7_skylake_x, count={cpus}, ips=100000000, reset_on_triple_fault=0, ignore_bad_msrs=1
+megs: {memory}
+clock: sync=none, time0=utc
+ata0-master: type=cdrom, path={}, status=inserted
+boot: cdrom
+com1: enabled=1, mode=file, dev={}
+log: {}
+panic: action=fatal
+error: action=ignore
+info: action=ignore
+mouse: enabled=0
+",
+            disc.display(),
+            serial.display(),
+            log.display()
+        )
+    }
+
+    /// Bochs boots no kernel by itself: makes a CD with a boot loader.
+    fn boot_disc(&self) -> Result<PathBuf> {
+        let tree = self.work.join("disc");
+        fs::create_dir(&tree)?;
+        for file in ISOLINUX {
+            let name = Path::new(file).file_name().context("a file has a name")?;
+            fs::copy(file, tree.join(name)).with_context(|| format!("copying {file} (Debian: isolinux, syslinux-common)"))?;
+        }
+        fs::copy(self.kernel.image(), tree.join("vmlinuz"))?;
+        fs::rename(self.initrd, tree.join("initrd"))?;
+        let menu = format!("DEFAULT pando\nPROMPT 0\nTIMEOUT 1\nLABEL pando\nKERNEL vmlinuz\nINITRD initrd\nAPPEND {KERNEL_OPTIONS}\n");
+        fs::write(tree.join("isolinux.cfg"), menu)?;
+        let disc = self.work.join("boot.iso");
+        let mut xorriso = Command::new("xorriso");
+        xorriso.args(["-as", "mkisofs", "-quiet", "-b", "isolinux.bin", "-c", "boot.cat", "-no-emul-boot", "-boot-load-size", "4"]);
+        workspace::run(xorriso.arg("-boot-info-table").arg("-o").arg(&disc).arg(&tree))?;
+        Ok(disc)
+    }
+}

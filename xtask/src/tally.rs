@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listens to the output of test programs and keeps count, so that no skipped test looks green.
+//!
+//! Test programs run with `--show-output`. A test that cannot do its work on this machine prints a line `left out: REASON` and returns; it is then
+//! counted as left out, not as passed. What passing tests print otherwise is heard but not passed on.
+
+use std::collections::BTreeMap;
+
+/// The mark that a test prints when it leaves itself out.
+pub(crate) const LEFT_OUT: &str = "left out: ";
+
+/// Counts of one or more test programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Tests that ran and held.
+    pub(crate) passed: usize,
+    /// Tests that ran and did not hold, and programs that ended without a result.
+    pub(crate) failed: usize,
+    /// Test programs that gave a result.
+    pub(crate) programs: usize,
+    /// Reason to the tests that were left out for it: ignored, or left out by themselves.
+    pub(crate) left_out: BTreeMap<String, Vec<String>>,
+}
+
+impl Tally {
+    /// Adds another's counts to this one.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.programs += other.programs;
+        for (reason, mut tests) in other.left_out {
+            self.left_out.entry(reason).or_default().append(&mut tests);
+        }
+    }
+}
+
+/// Hears the lines of libtest's output, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Listener {
+    tally: Tally,
+    /// Inside the part that repeats what passing tests printed.
+    in_successes: bool,
+    /// The test whose output is being repeated, until it says that it left itself out.
+    speaker: Option<String>,
+    /// Tests of the present program that left themselves out: libtest counts them as passed.
+    not_really_passed: usize,
+}
+
+impl Listener {
+    /// Hears a line; `true` if a person wants to see it.
+    pub(crate) fn hear(&mut self, line: &str) -> bool {
+        let line = line.trim_end();
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.result(result);
+            return true;
+        }
+        match line {
+            "successes:" => self.in_successes = true,
+            "failures:" => self.in_successes = false,
+            _ if self.in_successes => self.repeated(line),
+            _ => self.ignored(line),
+        }
+        !self.in_successes
+    }
+
+    /// The counts so far.
+    pub(crate) fn finish(self) -> Tally {
+        self.tally
+    }
+
+    /// Test programs heard to the end so far.
+    pub(crate) fn programs(&self) -> usize {
+        self.tally.programs
+    }
+
+    /// Tests that failed so far.
+    pub(crate) fn failed(&self) -> usize {
+        self.tally.failed
+    }
+
+    /// Counts a program or a build that ended without saying which test failed.
+    pub(crate) fn fail(&mut self) {
+        self.tally.failed += 1;
+    }
+
+    /// `ok. 16 passed; 1 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.13s`
+    fn result(&mut self, result: &str) {
+        let count = |what: &str| -> usize {
+            let words: Vec<&str> = result.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+            words.windows(2).find(|pair| pair[1] == what).and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+        };
+        self.tally.programs += 1;
+        self.tally.passed += count("passed").saturating_sub(self.not_really_passed);
+        self.tally.failed += count("failed");
+        (self.in_successes, self.speaker, self.not_really_passed) = (false, None, 0);
+    }
+
+    fn repeated(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.speaker = Some(name.to_string());
+        } else if let Some(reason) = line.strip_prefix(LEFT_OUT)
+            && let Some(name) = self.speaker.take()
+        {
+            self.not_really_passed += 1;
+            self.tally.left_out.entry(reason.to_string()).or_default().push(name);
+        }
+    }
+
+    fn ignored(&mut self, line: &str) {
+        let Some((name, rest)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored")) else { return };
+        let reason = rest.strip_prefix(", ").unwrap_or("ignored");
+        self.tally.left_out.entry(reason.to_string()).or_default().push(name.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "
+running 5 tests
+test a::one ... ok
+test a::two ... ok
+test a::three ... FAILED
+test a::four ... ignored, takes an hour
+test a::five ... ok
+
+successes:
+
+---- a::one stdout ----
+left out: no KVM
+left out: no KVM
+---- a::two stdout ----
+chatter
+
+successes:
+    a::one
+    a::two
+    a::five
+
+failures:
+
+---- a::three stdout ----
+left out: of a failing test this is no news
+
+failures:
+    a::three
+
+test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.00s
+";
+
+    fn heard(times: usize) -> (Vec<&'static str>, Tally) {
+        let mut listener = Listener::default();
+        let lines = OUTPUT.lines().cycle().take(OUTPUT.lines().count() * times);
+        let shown = lines.filter(|line| listener.hear(line)).collect();
+        (shown, listener.finish())
+    }
+
+    #[test]
+    fn counts_passed_failed_and_left_out() {
+        let (_, tally) = heard(1);
+        assert_eq!((tally.passed, tally.failed, tally.programs), (2, 1, 1));
+        let left_out: Vec<_> = tally.left_out.into_iter().collect();
+        assert_eq!(left_out, [("no KVM".into(), vec!["a::one".into()]), ("takes an hour".into(), vec!["a::four".to_string()])]);
+    }
+
+    #[test]
+    fn several_programs_add_up() {
+        let (_, mut tally) = heard(2);
+        assert_eq!((tally.passed, tally.failed, tally.programs), (4, 2, 2));
+        tally.add(heard(1).1);
+        assert_eq!((tally.passed, tally.failed, tally.programs), (6, 3, 3));
+        assert_eq!(tally.left_out["no KVM"].len(), 3);
+    }
+
+    #[test]
+    fn what_passing_tests_print_is_not_shown() {
+        let (shown, _) = heard(1);
+        assert!(!shown.contains(&"chatter") && shown.contains(&"---- a::three stdout ----"), "{shown:?}");
+    }
+}
