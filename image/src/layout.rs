@@ -15,7 +15,7 @@ pub const PIECE_SIZE: usize = 1 << 20;
 /// Takes a piece of data and its offset in bytes.
 pub type Sink<'a, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'a;
 
-/// An image whose every byte has its place, ready to be written.
+/// An image whose every byte has its place.
 #[derive(Debug)]
 pub struct Layout {
     size: u64,
