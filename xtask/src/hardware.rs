@@ -123,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     root.pack(kind, &steps, &initrd)?;
     let limit = Duration::from_secs(options.limit.unwrap_or(settings.limit_seconds));
     let memory_mib = options.memory.unwrap_or(settings.memory_mib);
-    let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, limit, kernel: &kernel, initrd: &initrd, work: work.path() };
+    let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, kernel: &kernel, initrd: &initrd, work: work.path() };
     println!("{kind}: booting a machine of {} CPUs and {memory_mib} MiB", settings.cpus);
     let mut hearing = Hearing::new(kind, options.command.is_empty());
     let patience = Patience { limit, quiet: Duration::from_secs(settings.quiet_seconds) };

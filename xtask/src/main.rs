@@ -2,6 +2,8 @@
 //! The project's own tools, called as `cargo xtask NAME`.
 
 mod hardware;
+mod packages;
+mod suite;
 mod tally;
 mod tidy;
 mod workspace;
@@ -22,6 +24,12 @@ struct Arguments {
 enum Tool {
     /// Checks the house rules: layers, unsafe, openings, lengths (CONTRIBUTING.md explains them).
     Tidy,
+    /// Runs the whole suite, after installing what it needs from the system where that is possible.
+    Test {
+        /// Adds the long runs.
+        #[arg(long)]
+        all: bool,
+    },
     /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
     Hardware(hardware::Options),
 }
@@ -46,6 +54,7 @@ fn run(tool: Tool) -> Result<bool> {
             println!("tidy: {} findings", findings.len());
             Ok(findings.is_empty())
         }
+        Tool::Test { all } => suite::run(all),
         Tool::Hardware(options) => {
             let report = hardware::run(&options)?;
             report.left_out.iter().for_each(|what| println!("left out: {what}"));

@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use super::Kind;
 use super::kernel::Kernel;
@@ -15,6 +14,8 @@ use crate::workspace;
 const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off";
 /// Where Debian keeps the boot loader for CDs, and the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
+/// Runs what follows so that it ends when whoever started it is killed: no emulator is left behind.
+const DIES_WITH_PARENT: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 
 /// An emulated machine about to be switched on.
 #[derive(Debug)]
@@ -25,8 +26,6 @@ pub(crate) struct Emulator<'a> {
     pub(crate) cpus: u32,
     /// Memory in MiB.
     pub(crate) memory_mib: u32,
-    /// After so long the emulator ends itself, should nobody else do it.
-    pub(crate) limit: Duration,
     /// The kernel that boots.
     pub(crate) kernel: &'a Kernel,
     /// Its root, packed.
@@ -55,15 +54,9 @@ impl Emulator<'_> {
         command.spawn().with_context(|| format!("starting {}", command.get_program().to_string_lossy()))
     }
 
-    /// `timeout` stands between us and the emulator so that it ends even if we are killed.
-    fn timeout(&self) -> [String; 4] {
-        ["timeout".into(), "-k".into(), "5".into(), (self.limit.as_secs() + 30).to_string()]
-    }
-
     fn qemu(&self) -> Command {
-        let timeout = self.timeout();
-        let mut command = Command::new(&timeout[0]);
-        command.args(&timeout[1..]).args(["--foreground", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        let mut command = Command::new(DIES_WITH_PARENT[0]);
+        command.args(&DIES_WITH_PARENT[1..]).args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &self.memory_mib.to_string()]);
         command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot", "-append", KERNEL_OPTIONS]);
         command.arg("-serial").arg(format!("file:{}", self.serial().display()));
@@ -78,14 +71,10 @@ impl Emulator<'_> {
         fs::write(&configuration, self.bochs_configuration(&disc))?;
         let debugger = self.work.join("debugger");
         fs::write(&debugger, "c\n")?;
-        let bochs = format!(
-            "stty rows 30 cols 100; exec {} bochs -q -f {} -rc {}",
-            self.timeout().join(" "),
-            configuration.display(),
-            debugger.display()
-        );
-        let mut command = Command::new("script");
-        command.env("TERM", "xterm").args(["-qfec", &bochs]).arg(self.work.join("terminal"));
+        let guarded = DIES_WITH_PARENT.join(" ");
+        let bochs = format!("stty rows 30 cols 100; exec {guarded} bochs -q -f {} -rc {}", configuration.display(), debugger.display());
+        let mut command = Command::new(DIES_WITH_PARENT[0]);
+        command.args(&DIES_WITH_PARENT[1..]).env("TERM", "xterm").args(["script", "-qfec", &bochs]).arg(self.work.join("terminal"));
         command.stderr(Stdio::null());
         Ok(command)
     }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests need from the system: found, installed on Debian as root, or named in one line.
+//!
+//! A package counts as present when the file that the tests want from it is there, so the check holds on any Linux.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::Command;
+
+use crate::workspace;
+
+/// A Debian package.
+#[derive(Clone, Copy, Debug)]
+struct Package {
+    name: &'static str,
+    /// What the tests want from it: a program to be found on `PATH`, or a file with its full path.
+    evidence: &'static str,
+    /// What for.
+    purpose: &'static str,
+}
+
+const fn package(name: &'static str, evidence: &'static str, purpose: &'static str) -> Package {
+    Package { name, evidence, purpose }
+}
+
+/// Everything that the tests need.
+const PACKAGES: [Package; 15] = [
+    package("busybox-static", "busybox", "the programs that cells run, and the emulated machines' shell"),
+    package("gcc", "gcc", "linking, and C programs that cells run"),
+    package("libc6-dev", "/usr/include/stdio.h", "static C programs with glibc"),
+    package("musl-tools", "musl-gcc", "static C programs with musl"),
+    package("erofs-utils", "fsck.erofs", "a second opinion on root images"),
+    package("cpio", "cpio", "packing the emulated machines' root"),
+    package("qemu-system-x86", "qemu-system-x86_64", "emulating SVM"),
+    package("bochs", "bochs", "emulating VMX"),
+    package("bochsbios", "/usr/share/bochs/BIOS-bochs-latest", "Bochs's BIOS"),
+    package("vgabios", "/usr/share/bochs/VGABIOS-lgpl-latest", "Bochs's graphics BIOS"),
+    package("bochs-term", "/usr/lib/x86_64-linux-gnu/bochs/plugins/libbx_term_gui.so", "Bochs without a display"),
+    package("isolinux", "/usr/lib/ISOLINUX/isolinux.bin", "the boot loader of Bochs's CD"),
+    package("syslinux-common", "/usr/lib/syslinux/modules/bios/ldlinux.c32", "the boot loader's second half"),
+    package("xorriso", "xorriso", "writing Bochs's CD"),
+    package("bsdutils", "script", "a terminal for Bochs"),
+];
+
+/// Sees to it that everything is there.
+///
+/// # Errors
+/// If something is missing and cannot be installed; the text names the packages in one line.
+pub(crate) fn ensure_installed() -> Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for package in &missing {
+        println!("missing: {} ({})", package.name, package.purpose);
+    }
+    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    if !Path::new("/etc/debian_version").exists() {
+        bail!("install what these Debian packages hold: {}", names.join(" "));
+    }
+    if !is_root()? {
+        bail!("as root: apt-get install --no-install-recommends {}", names.join(" "));
+    }
+    apt_get(&["update", "-qq"])?;
+    apt_get(&[&["install", "-qq", "--yes", "--no-install-recommends"], names.as_slice()].concat())?;
+    let still = self::missing();
+    let still: Vec<String> = still.iter().map(|package| format!("{} ({})", package.name, package.evidence)).collect();
+    ensure!(still.is_empty(), "installed, and yet not where it was looked for: {}", still.join(", "));
+    Ok(())
+}
+
+fn missing() -> Vec<&'static Package> {
+    PACKAGES.iter().filter(|package| !is_present(package.evidence)).collect()
+}
+
+fn is_present(evidence: &str) -> bool {
+    if evidence.starts_with('/') { Path::new(evidence).exists() } else { workspace::find_program(evidence).is_some() }
+}
+
+fn is_root() -> Result<bool> {
+    Ok(workspace::run(Command::new("id").arg("--user"))?.trim() == "0")
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").status();
+    let status = status.context("starting apt-get")?;
+    ensure!(status.success(), "apt-get {} failed ({status})", arguments.join(" "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evidence_is_a_program_or_a_path() {
+        assert!(is_present("sh") && is_present("/proc/self/status"));
+        assert!(!is_present("no-such-program") && !is_present("/no/such/file"));
+    }
+
+    #[test]
+    fn packages_are_named_once_and_say_what_for() {
+        for (at, package) in PACKAGES.iter().enumerate() {
+            assert!(!package.purpose.is_empty());
+            assert!(PACKAGES[at + 1..].iter().all(|other| other.name != package.name), "{} twice", package.name);
+        }
+    }
+}

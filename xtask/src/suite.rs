@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask test`: the whole suite, from a bare machine to one closing line of counts.
+//!
+//! Where this machine has no KVM the suite still runs all that needs none, and says at the end, test by test, what it left out.
+
+use anyhow::{Context, Result, ensure};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::hardware::{self, Kind, Options, Report};
+use crate::packages;
+use crate::tally::{Listener, Tally};
+use crate::workspace;
+
+/// The target that guest programs are built for.
+const GUEST_TARGET: &str = "x86_64-unknown-none";
+/// Crates whose programs only link for the guest: of these, the host tests the libraries.
+const GUEST_CRATES: [&str; 2] = ["pando-rt", "pando-libos"];
+/// Tells tests that this machine has no KVM, so that those which need it leave themselves out.
+const WITHOUT_KVM: &str = "PANDO_TESTS_WITHOUT_KVM";
+/// Tells tests how long they may take: `all` asks for the long runs, `hardware` (in emulated machines) for small ones.
+const SIZE: &str = "PANDO_TESTS";
+
+/// One part of the suite, done.
+#[derive(Debug)]
+struct Part {
+    name: &'static str,
+    report: Report,
+    took: Duration,
+}
+
+/// Runs the suite; `true` if nothing failed.
+///
+/// # Errors
+/// If the system lacks something that the tests need. What fails later is counted, and the rest still runs.
+pub(crate) fn run(all: bool) -> Result<bool> {
+    let started = Instant::now();
+    packages::ensure_installed()?;
+    ensure_guest_target()?;
+    let kvm = check_kvm();
+    if let Err(advice) = &kvm {
+        println!("no KVM: {advice}");
+    }
+    let cargo = |selection: &[&str]| {
+        let mut cargo = workspace::cargo();
+        cargo.args(["test", "--release", "--no-fail-fast"]).args(selection).args(["--", "--show-output"]);
+        if all {
+            cargo.env(SIZE, "all");
+        }
+        if kvm.is_err() {
+            cargo.env(WITHOUT_KVM, "1");
+        }
+        cargo
+    };
+    let guests = |option: &'static str| GUEST_CRATES.iter().flat_map(move |name| [option, *name]);
+    let hosts: Vec<&str> = ["--workspace"].into_iter().chain(guests("--exclude")).collect();
+    let libraries: Vec<&str> = ["--lib"].into_iter().chain(guests("--package")).collect();
+    let mut parts = vec![
+        part("host crates", || cargo_test(cargo(&hosts))),
+        part("guest libraries", || cargo_test(cargo(&libraries))),
+        part("hardware svm", || hardware::run(&Options::ordinary(Kind::Svm, all))),
+        part("hardware vmx", || hardware::run(&Options::ordinary(Kind::Vmx, all))),
+    ];
+    if !all {
+        let long = Report { left_out: vec!["the long runs: cargo xtask test --all".into()], ..Report::default() };
+        parts.push(Part { name: "", report: long, took: Duration::ZERO });
+    }
+    Ok(summarize(parts, kvm.err().as_deref(), started.elapsed()))
+}
+
+/// Runs one part; what stops it counts as a failure, and the next part runs all the same.
+fn part(name: &'static str, run: impl FnOnce() -> Result<Report>) -> Part {
+    println!("\n== {name}");
+    let started = Instant::now();
+    let report = run().unwrap_or_else(|error| {
+        println!("{name}: {error:#}");
+        Report { tally: Tally { failed: 1, ..Tally::default() }, left_out: vec![format!("{name}: {error:#}")] }
+    });
+    Part { name, report, took: started.elapsed() }
+}
+
+/// Runs `cargo test`, passing its output on as it comes.
+fn cargo_test(mut cargo: Command) -> Result<Report> {
+    let mut child = cargo.stdout(Stdio::piped()).spawn().context("starting cargo")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut listener = Listener::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("reading cargo's output")?;
+        let line = String::from_utf8_lossy(&line);
+        if listener.hear(&line) {
+            println!("{line}");
+        }
+    }
+    let succeeded = child.wait().context("waiting for cargo")?.success();
+    if !succeeded && listener.failed() == 0 {
+        println!("cargo test failed without a failed test: something did not build, or a test program crashed");
+        listener.fail();
+    }
+    Ok(Report { tally: listener.finish(), left_out: Vec::new() })
+}
+
+/// Prints what ran and what did not, and the closing line; `true` if nothing failed.
+fn summarize(parts: Vec<Part>, without_kvm: Option<&str>, took: Duration) -> bool {
+    let mut total = Tally::default();
+    println!("\n== summary");
+    for part in parts.iter().filter(|part| !part.name.is_empty()) {
+        let tally = &part.report.tally;
+        println!("ran: {}: {} passed, {} failed, {}", part.name, tally.passed, tally.failed, human(part.took));
+    }
+    for part in parts {
+        part.report.left_out.iter().for_each(|what| println!("left out: {what}"));
+        for (reason, tests) in &part.report.tally.left_out {
+            println!("left out: {}: {} tests: {reason}", part.name, tests.len());
+            tests.iter().for_each(|test| println!("    {test}"));
+        }
+        total.add(part.report.tally);
+    }
+    if let Some(advice) = without_kvm {
+        println!("left out: whatever needs KVM on this machine: {advice}");
+    }
+    println!("took {}", human(took));
+    println!("{} passed, {} failed", total.passed, total.failed);
+    total.failed == 0
+}
+
+fn human(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }
+}
+
+/// Whether KVM can be used; if not, what to do about it.
+fn check_kvm() -> Result<(), String> {
+    if std::env::var_os(WITHOUT_KVM).is_some() {
+        return Err(format!("{WITHOUT_KVM} is set; unset it to run the tests that need KVM"));
+    }
+    match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Err("/dev/kvm is there but not permitted: add yourself to the group kvm (`sudo usermod -aG kvm $USER`), then log in again"
+                .into())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err("/dev/kvm is missing: switch virtualisation on in the firmware and load kvm-intel or kvm-amd; \
+            in a VM, ask for nested virtualisation; in a container, pass --device /dev/kvm"
+                .into())
+        }
+        Err(error) => Err(format!("/dev/kvm cannot be opened: {error}")),
+    }
+}
+
+/// Sees to it that Rust can build for the guest.
+fn ensure_guest_target() -> Result<()> {
+    let libraries = workspace::run(Command::new("rustc").args(["--print", "target-libdir", "--target", GUEST_TARGET]));
+    if libraries.is_ok_and(|folder| std::path::Path::new(folder.trim()).is_dir()) {
+        return Ok(());
+    }
+    ensure!(
+        workspace::find_program("rustup").is_some(),
+        "Rust cannot build for {GUEST_TARGET}: install rustup, or your distribution's package of that target"
+    );
+    let status = Command::new("rustup").args(["target", "add", GUEST_TARGET]).current_dir(workspace::root()).status()?;
+    ensure!(status.success(), "rustup target add {GUEST_TARGET} failed ({status})");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Tally {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", text]);
+        cargo_test(shell).expect("sh runs").tally
+    }
+
+    #[test]
+    fn a_build_that_fails_is_a_failure() {
+        assert_eq!(script("exit 101").failed, 1);
+        let result = "echo 'test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s'; exit 101";
+        assert_eq!((script(result).passed, script(result).failed), (2, 3));
+    }
+
+    #[test]
+    fn a_part_that_stops_counts_and_does_not_stop_the_suite() {
+        let stopped = part("a part", || anyhow::bail!("no disk"));
+        assert_eq!(stopped.report.tally.failed, 1);
+        assert!(!summarize(vec![stopped], None, Duration::ZERO));
+    }
+
+    #[test]
+    fn times_are_for_people() {
+        assert_eq!(human(Duration::from_secs(59)), "59 s");
+        assert_eq!(human(Duration::from_secs(125)), "2 min 5 s");
+    }
+}
