@@ -1,1 +1,4 @@
-//! To be written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What tests of several crates share.
+
+pub mod asm;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The software machine, with nothing above it: what its instructions do, and what the adversary shows.
+
+mod adversary;
+// By path: the crate that the assembler belongs to is built on the kernel, which these tests do without.
+#[path = "../../../testing/src/asm.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod asm;
+mod bare;
+mod instructions;
