@@ -13,7 +13,7 @@ use crate::workspace;
 #[derive(Clone, Copy, Debug)]
 struct Package {
     name: &'static str,
-    /// What the tests want from it: a program to be found on `PATH`, or a file with its full path.
+    /// What the tests want from it: a program to be found on `PATH`, or a file with its full path; `static:` says that it must be static.
     evidence: &'static str,
     /// What for.
     purpose: &'static str,
@@ -25,7 +25,7 @@ const fn package(name: &'static str, evidence: &'static str, purpose: &'static s
 
 /// Everything that the tests need.
 const PACKAGES: [Package; 15] = [
-    package("busybox-static", "busybox", "the programs that cells run, and the emulated machines' shell"),
+    package("busybox-static", "static:busybox", "the programs that cells run, and the emulated machines' shell"),
     package("gcc", "gcc", "linking, and C programs that cells run"),
     package("libc6-dev", "/usr/include/stdio.h", "static C programs with glibc"),
     package("musl-tools", "musl-gcc", "static C programs with musl"),
@@ -74,7 +74,15 @@ fn missing() -> Vec<&'static Package> {
 }
 
 fn is_present(evidence: &str) -> bool {
+    if let Some(program) = evidence.strip_prefix("static:") {
+        return workspace::find_program(program).is_some_and(|file| is_static(&file));
+    }
     if evidence.starts_with('/') { Path::new(evidence).exists() } else { workspace::find_program(evidence).is_some() }
+}
+
+/// Whether a program brings all its code along: ldd fails on it.
+fn is_static(program: &Path) -> bool {
+    workspace::run(Command::new("ldd").arg(program)).is_err()
 }
 
 fn is_root() -> Result<bool> {
@@ -94,6 +102,7 @@ mod tests {
 
     #[test]
     fn evidence_is_a_program_or_a_path() {
+        assert!(!is_static(&workspace::find_program("sh").expect("a shell")));
         assert!(is_present("sh") && is_present("/proc/self/status"));
         assert!(!is_present("no-such-program") && !is_present("/no/such/file"));
     }

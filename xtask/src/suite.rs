@@ -16,8 +16,6 @@ use crate::workspace;
 
 /// The target that guest programs are built for.
 const GUEST_TARGET: &str = "x86_64-unknown-none";
-/// Crates whose programs only link for the guest: of these, the host tests the libraries.
-const GUEST_CRATES: [&str; 2] = ["pando-rt", "pando-libos"];
 /// Tells tests that this machine has no KVM, so that those which need it leave themselves out.
 const WITHOUT_KVM: &str = "PANDO_TESTS_WITHOUT_KVM";
 /// Tells tests how long they may take: `all` asks for the long runs, `hardware` (in emulated machines) for small ones.
@@ -43,23 +41,16 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     if let Err(advice) = &kvm {
         println!("no KVM: {advice}");
     }
-    let cargo = |selection: &[&str]| {
-        let mut cargo = workspace::cargo();
-        cargo.args(["test", "--release", "--no-fail-fast"]).args(selection).args(["--", "--show-output"]);
-        if all {
-            cargo.env(SIZE, "all");
-        }
-        if kvm.is_err() {
-            cargo.env(WITHOUT_KVM, "1");
-        }
-        cargo
-    };
-    let guests = |option: &'static str| GUEST_CRATES.iter().flat_map(move |name| [option, *name]);
-    let hosts: Vec<&str> = ["--workspace"].into_iter().chain(guests("--exclude")).collect();
-    let libraries: Vec<&str> = ["--lib"].into_iter().chain(guests("--package")).collect();
+    let mut cargo = workspace::cargo();
+    cargo.args(["test", "--workspace", "--release", "--no-fail-fast", "--", "--show-output"]);
+    if all {
+        cargo.env(SIZE, "all");
+    }
+    if kvm.is_err() {
+        cargo.env(WITHOUT_KVM, "1");
+    }
     let mut parts = vec![
-        part("host crates", || cargo_test(cargo(&hosts))),
-        part("guest libraries", || cargo_test(cargo(&libraries))),
+        part("workspace", || cargo_test(cargo)),
         part("hardware svm", || hardware::run(&Options::ordinary(Kind::Svm, all))),
         part("hardware vmx", || hardware::run(&Options::ordinary(Kind::Vmx, all))),
     ];
