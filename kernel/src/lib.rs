@@ -1,1 +1,5 @@
-//! To be written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The isolation kernel.
+#![forbid(unsafe_code)]
+pub mod limits;
+pub mod memory;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's own limits, each with its reason. What a cell can meet stands in the abi's limits.
+
+use std::time::Duration;
+
+/// Pages that a fault on lazy 4 KiB memory makes at once: an exit costs as much as zeroing a hundred pages on nested machines, so one makes a few, aligned.
+pub const FAULT_AROUND: u64 = 16;
+
+/// Tables that one piece of a release visits, and frames that it frees at most 512 times as many: about 100 µs under the lock.
+pub const RELEASE_PIECE: usize = 64;
+
+/// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
+pub const PIECE_PAGES: u64 = 512;
+
+/// Retired tables that call for a flush of the machine's own tables: a flush costs about 4 ms here, so its share is a microsecond per table.
+pub const QUARANTINE_HIGH: usize = 4096;
+
+/// The shortest time from one flush to the next that a cell without memory can ask for: a cell that churns waits for its own quarantine.
+pub const FLUSH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A quantum: long against an exit on nested machines, short against a person's patience.
+pub const QUANTUM: Duration = Duration::from_millis(10);
+
+/// How long a vCPU lets a cell run when nobody else waits: it looks at its other duties then.
+pub const LONE_QUANTUM: Duration = Duration::from_millis(100);
+
+/// How many cells that come back from idling may overtake one that used up its quantum: compensation without starvation.
+pub const OVERTAKING: u32 = 8;
+
+/// Faults in a row, on one page, that the tables say cannot happen: a vCPU may be late, but not for ever.
+pub const SPURIOUS_FAULTS: u32 = 64;
+
+/// Bytes that a console keeps for its host, and for its cell, before it holds back the other side.
+pub const CONSOLE_BYTES: usize = 1 << 20;
+
+/// Cells in one kernel: what an index of a cell's name can count; memory ends first.
+pub const MAX_CELLS: usize = 1 << 20;
+
+/// Frames that must be free before the gatekeeper lets a cell in: its first paths of tables and what it writes at once.
+pub const ADMISSION_FRAMES: u64 = 64;
+
+/// The smallest quota of a cell: a root, a path of tables for its system segment, one for its program, and some pages.
+pub const MIN_QUOTA: u64 = 256;

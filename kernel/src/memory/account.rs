@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Accounts: who pays for a frame.
+//!
+//! Each frame carries the account that allocated it. Sharing costs the sharer nothing, a copy is charged to the writer. An account lives until its owner
+//! has closed it *and* its last frame is gone.
+
+use pando_machine::PageCount;
+
+/// Name of an account. Valid as long as a frame carries it or its owner has not closed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AccountId(pub(super) u32);
+
+/// What an account has and may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Frames that it may have.
+    pub quota: PageCount,
+    /// Frames that it has, tables and retired tables included.
+    pub used: PageCount,
+    /// Retired tables among them.
+    pub retired: PageCount,
+    /// The most it ever had.
+    pub peak: PageCount,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    usage: Usage,
+    open: bool,
+}
+
+/// All accounts.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    accounts: Vec<Account>,
+    unused: Vec<u32>,
+}
+
+impl Accounts {
+    pub(super) fn open(&mut self, quota: PageCount) -> AccountId {
+        let account = Account { usage: Usage { quota, ..Usage::default() }, open: true };
+        match self.unused.pop() {
+            Some(index) => {
+                self.accounts[index as usize] = account;
+                AccountId(index)
+            }
+            None => {
+                self.accounts.push(account);
+                AccountId(u32::try_from(self.accounts.len() - 1).expect("fewer accounts than frames"))
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, id: AccountId) {
+        self.accounts[id.0 as usize].open = false;
+        self.forget_if_empty(id);
+    }
+
+    pub(super) fn usage(&self, id: AccountId) -> Usage {
+        self.accounts[id.0 as usize].usage
+    }
+
+    /// Whether `count` more frames are within the quota.
+    pub(super) fn covers(&self, id: AccountId, count: u64) -> bool {
+        let Usage { quota, used, .. } = self.usage(id);
+        used.0.saturating_add(count) <= quota.0
+    }
+
+    pub(super) fn charge(&mut self, id: AccountId, count: u64) {
+        let usage = &mut self.accounts[id.0 as usize].usage;
+        usage.used += PageCount(count);
+        usage.peak = usage.peak.max(usage.used);
+    }
+
+    pub(super) fn discharge(&mut self, id: AccountId, count: u64) {
+        self.accounts[id.0 as usize].usage.used -= PageCount(count);
+        self.forget_if_empty(id);
+    }
+
+    pub(super) fn note_retired(&mut self, id: AccountId) {
+        self.accounts[id.0 as usize].usage.retired += PageCount(1);
+    }
+
+    pub(super) fn note_flushed(&mut self, id: AccountId) {
+        self.accounts[id.0 as usize].usage.retired -= PageCount(1);
+    }
+
+    fn forget_if_empty(&mut self, id: AccountId) {
+        let account = &self.accounts[id.0 as usize];
+        if !account.open && account.usage.used.0 == 0 {
+            self.unused.push(id.0);
+        }
+    }
+}

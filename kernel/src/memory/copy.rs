@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's own reads and writes of a cell's memory.
+//!
+//! A write breaks sharing first (rule 5). Both see the memory as the program would: lazy memory reads zero, permissions hold unless the
+//! operator asks, who may load a program into read-only pages.
+
+use super::Rules;
+use super::account::AccountId;
+use super::entry::View;
+use super::frames::{Frames, Shortage};
+use super::tree::{TREE_PAGES, Tree};
+use pando_machine::FRAME_SIZE;
+
+/// Why the kernel could not copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// Nothing is mapped there, or the program itself might not do this.
+    #[error("the memory is not mapped, or not for this")]
+    Refused,
+    /// No memory for a page that would have to be made.
+    #[error(transparent)]
+    Shortage(#[from] Shortage),
+}
+
+/// On whose behalf the kernel copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behalf {
+    /// The cell's: its permissions hold.
+    Cell,
+    /// The operator's or the kernel's own: whatever is mapped can be read and written.
+    Operator,
+}
+
+const PAGE: u64 = FRAME_SIZE as u64;
+
+/// The parts of `length` bytes at `offset`, page by page: page number, offset in it, range of bytes.
+fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let position = offset.checked_add(done as u64)?;
+        let within = (position % PAGE) as usize;
+        let count = (length - done).min(FRAME_SIZE - within);
+        let range = done..done + count;
+        done += count;
+        (count > 0).then_some((position / PAGE, within, range))
+    })
+}
+
+impl Tree {
+    /// Copies bytes at `offset` of the slot out.
+    ///
+    /// # Errors
+    /// Something on the way may not be read; `bytes` then holds what came before.
+    pub fn read(&self, frames: &Frames, offset: u64, bytes: &mut [u8], behalf: Behalf) -> Result<(), CopyError> {
+        for (page, within, range) in parts(offset, bytes.len()) {
+            if page >= TREE_PAGES {
+                return Err(CopyError::Refused);
+            }
+            let found = self.find(frames, page);
+            let permissions = found.permissions().ok_or(CopyError::Refused)?;
+            if behalf == Behalf::Cell && !permissions.readable() {
+                return Err(CopyError::Refused);
+            }
+            match found.frame(page) {
+                Some(frame) => frames.arena().read(frame, within, &mut bytes[range]),
+                None => bytes[range].fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes to `offset` of the slot.
+    ///
+    /// # Errors
+    /// Something on the way may not be written, or there is no memory for it; what came before is written.
+    pub fn write(&mut self, frames: &mut Frames, account: AccountId, offset: u64, bytes: &[u8], behalf: Behalf) -> Result<(), CopyError> {
+        for (page, within, range) in parts(offset, bytes.len()) {
+            if page >= TREE_PAGES {
+                return Err(CopyError::Refused);
+            }
+            let permissions = self.find(frames, page).permissions().ok_or(CopyError::Refused)?;
+            if behalf == Behalf::Cell && !permissions.writable() {
+                return Err(CopyError::Refused);
+            }
+            if !frames.rules().leaves_out(Rules::WITHOUT_BREAKING) || self.find(frames, page).frame(page).is_none() {
+                self.make_own(frames, account, page)?;
+            }
+            let frame = self.find(frames, page).frame(page).ok_or(CopyError::Refused)?;
+            frames.arena().write(frame, within, &bytes[range]);
+        }
+        Ok(())
+    }
+
+    /// Makes `page` present and this tree's own, whatever the program may do with it.
+    fn make_own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
+        let found = self.find(frames, page);
+        let own = match found.view {
+            View::Page { frame, .. } => {
+                found.owned && if found.level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.stretch()) }
+            }
+            _ => false,
+        };
+        if own {
+            return Ok(());
+        }
+        Ok(self.own(frames, account, page)?)
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Editing a tree: the page-table discipline's rules 1 and 2 stand here.
+//!
+//! An edit walks down the tables of a range. On the way down it copies tables that it does not own; on the way up a change that rule 1 forbids in place moves the table to a
+//! fresh frame, and since that changes the entry above, the path up to the root becomes fresh. Every table is copied at most once: afterwards it is *fresh*, unknown
+//! to any CPU, and may be written freely.
+//!
+//! Callers reserve the frames that an edit can need ([`Frames::ensure`]), so it never stops half way.
+
+use super::Rules;
+use super::account::AccountId;
+use super::entry::{Entry, View};
+use super::frames::{Frames, Shortage};
+use super::tree::{TOP, TREE_PAGES, Tree, index, span};
+use pando_abi::Permissions;
+use pando_machine::{EntryIndex, FRAMES_PER_STRETCH, FrameId};
+use std::ops::Range;
+
+/// Tables that an edit can copy at the edges of a range: one at the top, two at each level below.
+const EDGE_TABLES: u64 = 5;
+/// Tables that an edit within one entry of level 2 can copy or make.
+const PATH_TABLES: u64 = TOP as u64;
+
+/// What an edit does to a range.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// Puts the same entry everywhere, at the highest level that fits.
+    Set(Entry),
+    /// Changes the permissions of what is there.
+    Protect(Permissions),
+    /// Makes pages present; for a write fault also the program's own.
+    Touch { write: bool },
+    /// Makes pages present and the tree's own, whatever the program may do with them: the kernel is about to write.
+    Own,
+}
+
+/// A table on the way, owned by the edit.
+struct Edit<'a> {
+    frames: &'a mut Frames,
+    account: AccountId,
+    /// Tables that no CPU knows yet.
+    fresh: Vec<FrameId>,
+}
+
+impl Tree {
+    /// Maps lazy zero memory in `pages`, or nothing if `permissions` is `None`. What was there is let go. Bounded: a few tables, whatever the range.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub fn set(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        lazy: Option<(Permissions, bool)>,
+    ) -> Result<(), Shortage> {
+        if self.top.is_none() && lazy.is_none() {
+            return Ok(());
+        }
+        frames.ensure(account, EDGE_TABLES)?;
+        let entry = lazy.map_or(Entry::EMPTY, |(permissions, large)| Entry::lazy(permissions, large));
+        self.edit(frames, account, pages, Change::Set(entry));
+        Ok(())
+    }
+
+    /// Sets the permissions of what is mapped in `pages`, which must lie within one large page's span.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub fn protect(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        permissions: Permissions,
+    ) -> Result<(), Shortage> {
+        let found = self.find(frames, pages.start);
+        if found.level > 1 && found.view == View::Empty {
+            return Ok(());
+        }
+        frames.ensure(account, PATH_TABLES)?;
+        self.edit(frames, account, pages, Change::Protect(permissions));
+        Ok(())
+    }
+
+    /// Makes what is mapped lazily in `pages` present, and for a `write` the program's own; the pages must lie within one large page's span. Large lazy
+    /// memory becomes a 2 MiB page where the machine has one.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn touch(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, write: bool) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES + (pages.end - pages.start))?;
+        self.edit(frames, account, pages, Change::Touch { write });
+        Ok(())
+    }
+
+    /// Makes `page` present and this tree's own.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(super) fn own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES + 1)?;
+        self.edit(frames, account, page..page + 1, Change::Own);
+        Ok(())
+    }
+
+    fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: Change) {
+        debug_assert!(pages.start < pages.end && pages.end <= TREE_PAGES);
+        let before = self.link();
+        let mut edit = Edit { frames, account, fresh: Vec::new() };
+        let mut top = match self.top {
+            None => edit.table_of(Entry::EMPTY),
+            Some(top) if self.sealed => edit.copy_shared(top, TOP),
+            Some(top) => top,
+        };
+        edit.walk(&mut top, TOP, pages, change);
+        self.top = Some(top);
+        self.sealed = false;
+        if self.link() != before {
+            self.version = frames.next_number();
+        }
+    }
+}
+
+impl Edit<'_> {
+    /// Changes the entries of `table`, which the edit owns, that cover `pages`. The table moves where the change may not be made in place.
+    fn walk(&mut self, table: &mut FrameId, level: u8, pages: Range<u64>, change: Change) {
+        let size = span(level);
+        let mut page = pages.start;
+        while page < pages.end {
+            let end = (page / size + 1) * size;
+            let part = page..end.min(pages.end);
+            let position = index(page, level);
+            let old = Entry(self.frames.arena().load(*table, position));
+            let whole = part.end - part.start == size;
+            let new = self.changed(old, level, part, whole, change);
+            if new != old {
+                self.put(table, position, old, new, change);
+            }
+            page = end;
+        }
+    }
+
+    /// What an entry becomes. Lets go of what it held, unless the new one still holds it.
+    fn changed(&mut self, old: Entry, level: u8, part: Range<u64>, whole: bool, change: Change) -> Entry {
+        let view = old.view(level);
+        match (change, view) {
+            (Change::Set(entry), _) if whole || old == entry => {
+                if old != entry {
+                    self.frames.release_view(view, level);
+                }
+                entry
+            }
+            (_, View::Table { table, owned }) => {
+                let below = if owned { table } else { self.copy_shared(table, level - 1) };
+                self.descend(below, level, part, change)
+            }
+            (Change::Set(_), _) => self.expanded(old, level, part, change),
+            (_, View::Empty) => old,
+            (Change::Protect(permissions), View::Lazy { large, .. }) if whole => Entry::lazy(permissions, large),
+            (Change::Protect(permissions), View::Page { frame, .. }) if whole => self.page(frame, level, permissions),
+            (Change::Protect(_), _) => self.expanded(old, level, part, change),
+            (Change::Touch { .. } | Change::Own, View::Lazy { permissions, large }) => {
+                self.made(permissions, level, large).unwrap_or_else(|| self.expanded(old, level, part, change))
+            }
+            (Change::Touch { write: false }, View::Page { .. }) => old,
+            (Change::Touch { write: true }, View::Page { permissions, writable, .. }) if writable || !permissions.writable() => old,
+            (Change::Touch { .. } | Change::Own, View::Page { frame, permissions, .. }) => {
+                self.owned(frame, level, permissions).unwrap_or_else(|| self.expanded(old, level, part, change))
+            }
+        }
+    }
+
+    /// Goes on in the table that an entry of `level` links to.
+    fn descend(&mut self, mut below: FrameId, level: u8, part: Range<u64>, change: Change) -> Entry {
+        self.walk(&mut below, level - 1, part, change);
+        Entry::table(below, true)
+    }
+
+    /// Goes on in a fresh table that says the same as an entry of `level`.
+    fn expanded(&mut self, old: Entry, level: u8, part: Range<u64>, change: Change) -> Entry {
+        let below = self.expand(old, level);
+        self.descend(below, level, part, change)
+    }
+
+    /// Makes a lazy page. `None`: not in one piece at this level.
+    fn made(&mut self, permissions: Permissions, level: u8, large: bool) -> Option<Entry> {
+        if level == 1 {
+            let frame = self.frames.take(self.account, true).expect("reserved");
+            return Some(Entry::page(frame, permissions, true));
+        }
+        // The path's tables were reserved along with the page; a large page must leave room for them.
+        let needed = u64::from(FRAMES_PER_STRETCH) + PATH_TABLES;
+        let fits = large && level == 2 && self.frames.ensure(self.account, needed).is_ok();
+        let stretch = if fits { self.frames.take_large(self.account).ok()? } else { return None };
+        Some(Entry::large_page(stretch, permissions, true))
+    }
+
+    /// The tree's own copy of a page: the page itself if nobody else holds it. `None`: a large page that others hold too, to be split first.
+    fn owned(&mut self, frame: FrameId, level: u8, permissions: Permissions) -> Option<Entry> {
+        if level > 1 {
+            return self.frames.is_exclusive_large(frame.stretch()).then(|| Entry::large_page(frame.stretch(), permissions, true));
+        }
+        if self.frames.is_exclusive(frame) {
+            return Some(Entry::page(frame, permissions, true));
+        }
+        let copy = self.frames.take(self.account, false).expect("reserved");
+        self.frames.arena().copy(frame, copy);
+        self.frames.release(frame);
+        Some(Entry::page(copy, permissions, true))
+    }
+
+    /// The page with other permissions; writable at once if nobody else holds it.
+    fn page(&self, frame: FrameId, level: u8, permissions: Permissions) -> Entry {
+        if level == 1 {
+            Entry::page(frame, permissions, self.frames.is_exclusive(frame))
+        } else {
+            Entry::large_page(frame.stretch(), permissions, self.frames.is_exclusive_large(frame.stretch()))
+        }
+    }
+
+    /// A table of the next level that says the same as an entry of `level`.
+    fn expand(&mut self, entry: Entry, level: u8) -> FrameId {
+        let View::Page { frame, permissions, .. } = entry.view(level) else { return self.table_of(entry) };
+        let stretch = frame.stretch();
+        let table = self.take_table();
+        self.frames.split(stretch);
+        for (position, part) in stretch.frames().enumerate() {
+            let owned = self.frames.is_exclusive(part);
+            self.frames.arena().store(table, EntryIndex::new(position), Entry::page(part, permissions, owned).0);
+        }
+        table
+    }
+
+    /// A fresh table that holds `entry`, which must not be present, everywhere.
+    fn table_of(&mut self, entry: Entry) -> FrameId {
+        let table = self.take_table();
+        for position in 0..512 {
+            self.frames.arena().store(table, EntryIndex::new(position), entry.0);
+        }
+        table
+    }
+
+    fn take_table(&mut self) -> FrameId {
+        let table = self.frames.take(self.account, false).expect("reserved");
+        self.fresh.push(table);
+        table
+    }
+
+    /// A fresh copy of a table that a sealed link reaches: it holds the same, sealed. Lets go of the original; its last holder inherits what it held.
+    fn copy_shared(&mut self, table: FrameId, level: u8) -> FrameId {
+        let copy = self.take_table();
+        let last = self.frames.is_last_holder(table);
+        for position in (0..512).map(EntryIndex::new) {
+            let entry = Entry(self.frames.arena().load(table, position));
+            if !last {
+                self.frames.hold_view(entry.view(level), level);
+            }
+            self.frames.arena().store(copy, position, entry.sealed().0);
+        }
+        if last {
+            self.frames.retire(table);
+        } else {
+            self.frames.drop_table(table);
+        }
+        copy
+    }
+
+    /// Puts an entry into a table: in place where rule 1 allows it, in a fresh table otherwise (rule 2).
+    fn put(&mut self, table: &mut FrameId, position: EntryIndex, old: Entry, new: Entry, change: Change) {
+        let in_place = self.fresh.contains(table) || may_change_in_place(old, new, change);
+        if !in_place && !self.frames.rules().leaves_out(Rules::WITHOUT_FRESH_PATHS) {
+            let moved = self.take_table();
+            self.frames.arena().copy(*table, moved);
+            self.frames.retire(*table);
+            *table = moved;
+        }
+        self.frames.arena().store(*table, position, new.0);
+    }
+}
+
+/// Rule 1.
+fn may_change_in_place(old: Entry, new: Entry, change: Change) -> bool {
+    let answers_fault = matches!(change, Change::Touch { write: true });
+    !old.is_present() || (answers_fault && (new.only_adds_write(old) || (new.is_present() && new.only_moves(old))))
+}

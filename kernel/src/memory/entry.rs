@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Entries of tables: what the CPU reads, and what the kernel keeps in those that the CPU ignores.
+//!
+//! ```text
+//! present      bit 0 = 1   as the CPU has it; bit 9: the program may write; bit 10: may read (bit 2 is then set; a page without it is the
+//!                          supervisor's to the CPU, so that nothing a cell does reaches it, and its content stays)
+//! non-present  bit 0 = 0   all zero: empty. Otherwise bit 11 is set: lazy zero memory; bit 8: in a large page; bits 9, 10 and 63 as above;
+//!                          address bits all ones, so that no speculative load goes anywhere
+//! ```
+//! Accessed and dirty are always set: a CPU that has to set them takes several times longer for a first touch.
+
+use pando_abi::Permissions;
+use pando_machine::{FrameId, Stretch};
+
+const PRESENT: u64 = 1;
+const WRITE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED_DIRTY: u64 = 1 << 5 | 1 << 6;
+const LARGE: u64 = 1 << 7;
+const LAZY_LARGE: u64 = 1 << 8;
+const MAY_WRITE: u64 = 1 << 9;
+const MAY_READ: u64 = 1 << 10;
+const LAZY: u64 = 1 << 11;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+const NO_EXECUTE: u64 = 1 << 63;
+
+/// An entry as it lies in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(pub(super) u64);
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Nothing is mapped.
+    Empty,
+    /// Zero memory that is made when it is touched.
+    Lazy {
+        /// What the program may do.
+        permissions: Permissions,
+        /// In 2 MiB pages.
+        large: bool,
+    },
+    /// A table of the next level.
+    Table {
+        /// Its frame.
+        table: FrameId,
+        /// Whether the link owns it.
+        owned: bool,
+    },
+    /// A page: 4 KiB at level 1, 2 MiB at level 2.
+    Page {
+        /// Its first frame.
+        frame: FrameId,
+        /// What the program may do.
+        permissions: Permissions,
+        /// Whether the CPU lets it write.
+        writable: bool,
+    },
+}
+
+const fn permission_bits(permissions: Permissions) -> u64 {
+    let write = if permissions.writable() { MAY_WRITE } else { 0 };
+    let read = if permissions.readable() { MAY_READ } else { 0 };
+    let execute = if permissions.executable() { 0 } else { NO_EXECUTE };
+    write | read | execute
+}
+
+impl Entry {
+    /// Nothing.
+    pub const EMPTY: Entry = Entry(0);
+
+    /// Zero memory, made when it is touched.
+    #[must_use]
+    pub const fn lazy(permissions: Permissions, large: bool) -> Entry {
+        Entry(LAZY | ADDRESS | permission_bits(permissions) | if large { LAZY_LARGE } else { 0 })
+    }
+
+    /// A link to a table.
+    #[must_use]
+    pub const fn table(table: FrameId, owned: bool) -> Entry {
+        Entry(PRESENT | USER | ACCESSED_DIRTY | table.address() | if owned { WRITE } else { 0 })
+    }
+
+    /// A page; `owned`: the program may write at once if it may write at all.
+    #[must_use]
+    pub const fn page(frame: FrameId, permissions: Permissions, owned: bool) -> Entry {
+        let user = if permissions.readable() { USER } else { 0 };
+        let write = if permissions.writable() && owned { WRITE } else { 0 };
+        Entry(PRESENT | ACCESSED_DIRTY | frame.address() | permission_bits(permissions) | user | write)
+    }
+
+    /// A 2 MiB page.
+    #[must_use]
+    pub const fn large_page(stretch: Stretch, permissions: Permissions, owned: bool) -> Entry {
+        Entry(Entry::page(stretch.first(), permissions, owned).0 | LARGE)
+    }
+
+    /// What the entry says, in a table of `level`.
+    ///
+    /// # Panics
+    /// The entry is present and points below the arena: the kernel wrote nonsense.
+    #[must_use]
+    pub fn view(self, level: u8) -> View {
+        if self.0 & PRESENT == 0 {
+            return if self.0 & LAZY == 0 {
+                View::Empty
+            } else {
+                View::Lazy { permissions: self.permissions(), large: self.0 & LAZY_LARGE != 0 }
+            };
+        }
+        let frame = FrameId::at(self.0 & ADDRESS).expect("entries point into the arena");
+        if level > 1 && self.0 & LARGE == 0 {
+            View::Table { table: frame, owned: self.0 & WRITE != 0 }
+        } else {
+            View::Page { frame, permissions: self.permissions(), writable: self.0 & WRITE != 0 }
+        }
+    }
+
+    fn permissions(self) -> Permissions {
+        let read = u64::from(self.0 & MAY_READ != 0);
+        let write = u64::from(self.0 & MAY_WRITE != 0) << 1;
+        let execute = u64::from(self.0 & NO_EXECUTE == 0) << 2;
+        // A page that may not be read may not be used at all.
+        if read == 0 { Permissions::NONE } else { Permissions::from_bits(read | write | execute).unwrap_or_default() }
+    }
+
+    /// Whether the CPU may use the entry.
+    #[must_use]
+    pub const fn is_present(self) -> bool {
+        self.0 & PRESENT != 0
+    }
+
+    /// The same entry as a sealed link or a shared page: without the write bit.
+    #[must_use]
+    pub const fn sealed(self) -> Entry {
+        if self.is_present() { Entry(self.0 & !WRITE) } else { self }
+    }
+
+    /// Whether the two differ in nothing but that this one may be written.
+    #[must_use]
+    pub const fn only_adds_write(self, old: Entry) -> bool {
+        self.0 == old.0 | WRITE
+    }
+
+    /// Whether the two are pages with the same permissions, size and so on, in different frames.
+    #[must_use]
+    pub const fn only_moves(self, old: Entry) -> bool {
+        const SAME: u64 = !(ADDRESS | WRITE);
+        self.0 & SAME == old.0 & SAME
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, View};
+    use pando_abi::Permissions;
+    use pando_machine::{FrameId, Stretch};
+
+    #[test]
+    fn every_kind_reads_as_it_was_written() {
+        for bits in 0..8 {
+            let permissions = Permissions::from_bits(bits).expect("three bits");
+            for flag in [false, true] {
+                let frame = FrameId(513);
+                assert_eq!(Entry::lazy(permissions, flag).view(2), View::Lazy { permissions, large: flag });
+                let page = View::Page { frame, permissions, writable: flag && permissions.writable() };
+                assert_eq!(Entry::page(frame, permissions, flag).view(1), page);
+                let stretch = Stretch(3);
+                let large = View::Page { frame: stretch.first(), permissions, writable: flag && permissions.writable() };
+                assert_eq!(Entry::large_page(stretch, permissions, flag).view(2), large);
+                assert_eq!(Entry::table(frame, flag).view(3), View::Table { table: frame, owned: flag });
+            }
+        }
+        assert_eq!(Entry::EMPTY.view(3), View::Empty);
+    }
+}

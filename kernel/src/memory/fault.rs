@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults that the kernel resolves itself: lazy memory and copy-on-write.
+
+use super::account::AccountId;
+use super::entry::View;
+use super::frames::{Frames, Shortage};
+use super::tree::{Tree, span};
+use crate::limits::FAULT_AROUND;
+use pando_abi::Permissions;
+use std::ops::Range;
+
+/// What a program tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+    /// To execute.
+    Execute,
+}
+
+impl Access {
+    fn is_allowed(self, permissions: Permissions) -> bool {
+        match self {
+            Access::Read => permissions.readable(),
+            Access::Write => permissions.writable(),
+            Access::Execute => permissions.executable(),
+        }
+    }
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Fault {
+    /// The page is there now: go on.
+    Resolved,
+    /// The tables allowed it all along; the vCPU had not seen it yet: retry (rule 6).
+    Spurious,
+    /// Nothing is mapped there, or the program may not do this: its own affair.
+    Refused,
+}
+
+impl Tree {
+    /// Resolves a fault on `page`.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn resolve(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<Fault, Shortage> {
+        let found = self.find(frames, page);
+        if !found.permissions().is_some_and(|permissions| access.is_allowed(permissions)) {
+            return Ok(Fault::Refused);
+        }
+        let write = access == Access::Write;
+        match found.view {
+            View::Page { writable, .. } if !write || (writable && found.owned) => Ok(Fault::Spurious),
+            View::Page { .. } => self.touch(frames, account, page..page + 1, true).map(|()| Fault::Resolved),
+            View::Lazy { .. } => {
+                let around = self.around(frames, page);
+                // An account that is nearly full still gets the page itself.
+                self.touch(frames, account, around, write)
+                    .or_else(|_| self.touch(frames, account, page..page + 1, write))
+                    .map(|()| Fault::Resolved)
+            }
+            View::Empty | View::Table { .. } => Ok(Fault::Refused),
+        }
+    }
+
+    /// The pages to make along with a lazy one: an aligned group, as far as it is lazy with the same permissions.
+    fn around(&self, frames: &Frames, page: u64) -> Range<u64> {
+        let found = self.find(frames, page);
+        let start = page - page % FAULT_AROUND;
+        if found.level > 1 {
+            return start..start + FAULT_AROUND.min(span(found.level));
+        }
+        let same = |other: &u64| self.find(frames, *other).view == found.view;
+        let first = (start..page).rev().take_while(same).last().unwrap_or(page);
+        let last = (page + 1..start + FAULT_AROUND).take_while(same).last().unwrap_or(page);
+        first..last + 1
+    }
+}

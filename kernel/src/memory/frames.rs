@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames: who has them, how many hold them, and which are free.
+//!
+//! The life of a frame:
+//! 1. *free*: counted by nobody.
+//! 2. *taken* as a page or a table by one holder, charged to an account.
+//! 3. *shared*: more holders count it. A 2 MiB page has a count of its own plus those of its parts: splitting one mapping of it adds one to each
+//!    of the 512 parts and takes one from the whole.
+//! 4. no holder left: a page is free again at once, a table is *retired* and free after the machine's next flush (rule 3).
+//!
+//! Frames are handed out densely, lowest first within a stretch, so that stretches stay whole for large pages.
+
+use super::Rules;
+use super::account::{AccountId, Accounts, Usage};
+use super::entry::View;
+use super::reaper::Reaper;
+use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
+use std::sync::Arc;
+
+/// Why a frame could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Shortage {
+    /// The account is full.
+    #[error("the memory quota is used up")]
+    Quota,
+    /// The machine is full.
+    #[error("the machine has no memory left")]
+    Machine,
+}
+
+/// The state of a stretch.
+#[derive(Clone, Copy, Debug)]
+struct StretchState {
+    /// A set bit: the frame is free.
+    free: [u64; 8],
+    free_count: u16,
+    /// Frames from here on have never been handed out, and so read zero.
+    fresh_from: u16,
+    /// How many hold the stretch as one large page.
+    large: u32,
+    /// Whether the list of stretches with free frames names it.
+    listed: bool,
+}
+
+impl StretchState {
+    const UNUSED: StretchState =
+        StretchState { free: [u64::MAX; 8], free_count: FRAMES_PER_STRETCH as u16, fresh_from: 0, large: 0, listed: false };
+}
+
+/// All frames of a machine, with the accounts that pay for them.
+pub struct Frames {
+    machine: Arc<dyn Machine>,
+    /// How many hold each frame.
+    holders: Vec<u32>,
+    /// Who pays for each frame.
+    payers: Vec<u32>,
+    stretches: Vec<StretchState>,
+    /// Stretches with some free frames.
+    partial: Vec<u32>,
+    /// Stretches that are wholly free and have been used.
+    whole: Vec<u32>,
+    /// Stretches from here on have never been used.
+    unused_from: u32,
+    free: u64,
+    accounts: Accounts,
+    quarantine: Vec<FrameId>,
+    reaper: Reaper,
+    counter: u64,
+    rules: Rules,
+}
+
+impl Frames {
+    /// All frames of `machine` but those of stretch 0, which are its own.
+    #[must_use]
+    pub fn new(machine: Arc<dyn Machine>, rules: Rules) -> Frames {
+        let frames = machine.arena().frames() as usize;
+        let stretches = machine.arena().stretches();
+        Frames {
+            machine,
+            holders: vec![0; frames],
+            payers: vec![0; frames],
+            stretches: vec![StretchState::UNUSED; stretches as usize],
+            partial: Vec::new(),
+            whole: Vec::new(),
+            unused_from: 1,
+            free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_STRETCH)),
+            accounts: Accounts::default(),
+            quarantine: Vec::new(),
+            reaper: Reaper::default(),
+            counter: 0,
+            rules,
+        }
+    }
+
+    /// Physical memory.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        self.machine.arena()
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> &Arc<dyn Machine> {
+        &self.machine
+    }
+
+    /// Which rules are left out.
+    pub(super) fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// A number that was never given before: versions of trees, stamps of roots.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    /// How many frames are free.
+    #[must_use]
+    pub fn free(&self) -> PageCount {
+        PageCount(self.free)
+    }
+
+    /// Opens an account with a quota.
+    pub fn open_account(&mut self, quota: PageCount) -> AccountId {
+        self.accounts.open(quota)
+    }
+
+    /// Closes an account: it is forgotten once its last frame is gone.
+    pub fn close_account(&mut self, id: AccountId) {
+        self.accounts.close(id);
+    }
+
+    /// What an account has.
+    #[must_use]
+    pub fn usage(&self, id: AccountId) -> Usage {
+        self.accounts.usage(id)
+    }
+
+    /// Checks that `account` and the machine have `count` frames: what follows under the same lock then cannot fail.
+    ///
+    /// # Errors
+    /// One of them has not.
+    pub fn ensure(&self, account: AccountId, count: u64) -> Result<(), Shortage> {
+        if !self.accounts.covers(account, count) {
+            return Err(Shortage::Quota);
+        }
+        if self.free < count { Err(Shortage::Machine) } else { Ok(()) }
+    }
+
+    /// Takes a frame. O(1). Its content is whatever was there unless `zeroed`.
+    ///
+    /// # Errors
+    /// The account or the machine is full.
+    pub fn take(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
+        self.ensure(account, 1)?;
+        let (frame, fresh) = self.pick().ok_or(Shortage::Machine)?;
+        self.accounts.charge(account, 1);
+        self.holders[frame.0 as usize] = 1;
+        self.payers[frame.0 as usize] = account.0;
+        self.free -= 1;
+        if zeroed && !fresh {
+            self.arena().zero(frame, 1);
+        }
+        Ok(frame)
+    }
+
+    /// Takes a whole stretch as one large page of zeros.
+    ///
+    /// # Errors
+    /// The account is full, or no whole stretch is free.
+    pub fn take_large(&mut self, account: AccountId) -> Result<Stretch, Shortage> {
+        if !self.accounts.covers(account, u64::from(FRAMES_PER_STRETCH)) {
+            return Err(Shortage::Quota);
+        }
+        let index = self.whole_stretch().ok_or(Shortage::Machine)?;
+        let stretch = Stretch(index);
+        let state = &mut self.stretches[index as usize];
+        let used = state.fresh_from;
+        *state = StretchState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_STRETCH as u16, large: 1, listed: false };
+        let first = stretch.first().0 as usize;
+        self.payers[first..first + FRAMES_PER_STRETCH as usize].fill(account.0);
+        self.accounts.charge(account, u64::from(FRAMES_PER_STRETCH));
+        self.free -= u64::from(FRAMES_PER_STRETCH);
+        if used != 0 {
+            self.arena().zero(stretch.first(), u32::from(used));
+        }
+        Ok(stretch)
+    }
+
+    /// A wholly free stretch, off the lists.
+    fn whole_stretch(&mut self) -> Option<u32> {
+        while let Some(index) = self.whole.pop() {
+            let state = &mut self.stretches[index as usize];
+            // A stretch may have been listed and used since.
+            if u32::from(state.free_count) == FRAMES_PER_STRETCH && !state.listed {
+                return Some(index);
+            }
+        }
+        if self.unused_from < self.stretches.len() as u32 {
+            self.unused_from += 1;
+            return Some(self.unused_from - 1);
+        }
+        // A listed stretch may have become whole again.
+        let position =
+            self.partial.iter().rposition(|index| u32::from(self.stretches[*index as usize].free_count) == FRAMES_PER_STRETCH)?;
+        let index = self.partial.swap_remove(position);
+        self.stretches[index as usize].listed = false;
+        Some(index)
+    }
+
+    /// A free frame, and whether it was never handed out.
+    fn pick(&mut self) -> Option<(FrameId, bool)> {
+        let index = loop {
+            match self.partial.last() {
+                Some(index) if self.stretches[*index as usize].free_count > 0 => break *index,
+                Some(index) => {
+                    self.stretches[*index as usize].listed = false;
+                    self.partial.pop();
+                }
+                None => {
+                    let index = self.whole_stretch()?;
+                    self.stretches[index as usize].listed = true;
+                    self.partial.push(index);
+                }
+            }
+        };
+        let state = &mut self.stretches[index as usize];
+        let word = state.free.iter().position(|word| *word != 0)?;
+        let bit = state.free[word].trailing_zeros();
+        state.free[word] &= !(1 << bit);
+        state.free_count -= 1;
+        let number = word as u32 * 64 + bit;
+        let fresh = number >= u32::from(state.fresh_from);
+        if fresh {
+            state.fresh_from = number as u16 + 1;
+        }
+        Some((Stretch(index).first().offset(number), fresh))
+    }
+
+    /// Adds a holder to a frame.
+    pub(super) fn hold(&mut self, frame: FrameId) {
+        self.holders[frame.0 as usize] += 1;
+    }
+
+    /// Adds a holder to whatever an entry of a table of `level` holds.
+    pub(super) fn hold_view(&mut self, view: View, level: u8) {
+        match view {
+            View::Table { table, .. } => self.hold(table),
+            View::Page { frame, .. } if level == 1 => self.hold(frame),
+            View::Page { frame, .. } => self.stretches[frame.stretch().0 as usize].large += 1,
+            View::Empty | View::Lazy { .. } => {}
+        }
+    }
+
+    /// Whether a table has one holder only.
+    pub(super) fn is_last_holder(&self, table: FrameId) -> bool {
+        self.holders[table.0 as usize] == 1
+    }
+
+    /// Whether a page has one holder only.
+    pub(super) fn is_exclusive(&self, frame: FrameId) -> bool {
+        self.holders[frame.0 as usize] == 1 && self.stretches[frame.stretch().0 as usize].large == 0
+    }
+
+    /// Whether a large page has one holder only, and none for its parts.
+    pub(super) fn is_exclusive_large(&self, stretch: Stretch) -> bool {
+        self.stretches[stretch.0 as usize].large == 1 && stretch.frames().all(|frame| self.holders[frame.0 as usize] == 0)
+    }
+
+    /// Takes a holder from a table; `true` if that was the last. The caller then releases what the table holds and retires it.
+    pub(super) fn drop_table(&mut self, table: FrameId) -> bool {
+        let holders = &mut self.holders[table.0 as usize];
+        *holders -= 1;
+        *holders == 0
+    }
+
+    /// Takes a holder from a page, which is free at once if that was the last.
+    pub(super) fn release(&mut self, frame: FrameId) {
+        let holders = &mut self.holders[frame.0 as usize];
+        *holders -= 1;
+        if *holders == 0 && self.stretches[frame.stretch().0 as usize].large == 0 {
+            self.set_free(frame);
+        }
+    }
+
+    /// Takes a holder from a large page; parts that nobody else holds are free at once if that was the last.
+    pub(super) fn release_large(&mut self, stretch: Stretch) {
+        let state = &mut self.stretches[stretch.0 as usize];
+        state.large -= 1;
+        if state.large == 0 {
+            for frame in stretch.frames() {
+                if self.holders[frame.0 as usize] == 0 {
+                    self.set_free(frame);
+                }
+            }
+        }
+    }
+
+    /// Turns one holder of a large page into one holder of each of its parts.
+    pub(super) fn split(&mut self, stretch: Stretch) {
+        for frame in stretch.frames() {
+            self.hold(frame);
+        }
+        self.release_large(stretch);
+    }
+
+    /// Retires a table that nobody holds any more: it stays charged, and its frame unused, until the machine has flushed.
+    pub(super) fn retire(&mut self, table: FrameId) {
+        self.holders[table.0 as usize] = 0;
+        if self.rules.leaves_out(Rules::WITHOUT_QUARANTINE) {
+            return self.set_free(table);
+        }
+        self.accounts.note_retired(AccountId(self.payers[table.0 as usize]));
+        self.quarantine.push(table);
+    }
+
+    fn set_free(&mut self, frame: FrameId) {
+        self.accounts.discharge(AccountId(self.payers[frame.0 as usize]), 1);
+        let stretch = frame.stretch().0;
+        let number = frame.0 - Stretch(stretch).first().0;
+        let state = &mut self.stretches[stretch as usize];
+        state.free[number as usize / 64] |= 1 << (number % 64);
+        state.free_count += 1;
+        self.free += 1;
+        if u32::from(state.free_count) == FRAMES_PER_STRETCH && !state.listed {
+            self.whole.push(stretch);
+        } else if !state.listed {
+            state.listed = true;
+            // Below the top: the stretch that is being filled stays the one that is filled.
+            let below = self.partial.len().saturating_sub(1);
+            self.partial.insert(below, stretch);
+        }
+    }
+
+    /// How many tables wait for a flush.
+    #[must_use]
+    pub fn quarantined(&self) -> usize {
+        self.quarantine.len()
+    }
+
+    /// Takes the retired tables out, for the caller to flush the machine without the lock and then call [`Frames::flushed`].
+    #[must_use]
+    pub fn begin_flush(&mut self) -> Vec<FrameId> {
+        std::mem::take(&mut self.quarantine)
+    }
+
+    /// Frees tables that were retired before the machine's flush, or keeps them if it failed.
+    pub fn flushed(&mut self, tables: Vec<FrameId>, outcome: &Result<(), HostError>) {
+        if outcome.is_err() {
+            self.quarantine.extend(tables);
+            return;
+        }
+        for table in tables {
+            self.accounts.note_flushed(AccountId(self.payers[table.0 as usize]));
+            self.set_free(table);
+        }
+    }
+
+    /// What is to be released in pieces.
+    pub(super) fn reaper(&mut self) -> &mut Reaper {
+        &mut self.reaper
+    }
+
+    /// Whether something is still to be released.
+    #[must_use]
+    pub fn has_garbage(&self) -> bool {
+        !self.reaper.is_empty()
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory: frames, the trees of tables that describe all address spaces, and the spaces built from them.
+//!
+//! The page-table tree *is* the description of memory; there is no second structure. A [`tree::Tree`] spans one slot of 512 GiB. An entry is
+//! present and names a table or a page, or says what a fault should make ([`entry`]). A clone of a tree is another handle on the same tables,
+//! *sealed*: its top is shown to the CPU without the write bit, and so are the source's from then on. A write copies the path and the page.
+//!
+//! # Who owns a table
+//! A table is reached by *links*: entries of other tables, or the handle of a tree. A link with the write bit says: nobody else reaches this table
+//! through anything writable, so its holder may edit it. A link without it is sealed, and a table that was ever reached by a sealed link is never written again: whoever
+//! wants to write copies it, even as its last holder. (Its own entries may carry write bits from before; they mean nothing below a sealed link.)
+//!
+//! # The page-table discipline
+//! KVM may cache tables by frame number (shadow paging) and is not told of edits; a TLB keeps what it saw. These rules are what makes edits sound:
+//! 1. In place, an entry may change only from non-present to present, and a leaf from read-only to writable, or to the private copy of the same page
+//!    and size as the answer to a write fault. ([`edit`]: `may_change_in_place`)
+//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. ([`edit`]: `put`)
+//! 3. A retired table's frame is quarantined and used for nothing until the machine has flushed its tables. ([`frames`]: `retire`)
+//! 4. A frame goes to somebody else only when no vCPU runs on a root that reaches it: edits happen while the cell is not running, and it is
+//!    re-entered on the root that the edit left. ([`space`]: `root`)
+//! 5. The kernel's own writes into a page break the sharing first. ([`copy`])
+//! 6. A root gets a new stamp when it is built and when its cell moves to another vCPU, so that the vCPU forgets what it saw. ([`space`]: `root`)
+//!    A fault that the tables say cannot happen is spurious: retry. ([`fault`])
+//! 7. Entries are written with single atomic stores, and never point outside the arena. ([`pando_machine::Arena::store`])
+//!
+//! For each rule there is a canary: [`Rules`] leaves it out, and a test must fail.
+
+pub mod account;
+pub mod copy;
+pub mod edit;
+pub mod entry;
+pub mod fault;
+pub mod frames;
+pub mod reaper;
+pub mod space;
+pub mod spaces;
+pub mod tree;
+
+pub use account::{AccountId, Usage};
+pub use fault::{Access, Fault};
+pub use frames::{Frames, Shortage};
+pub use spaces::SpaceSet;
+
+/// Rules of the page-table discipline to leave out: for canaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules(u8);
+
+impl Rules {
+    /// Keep them all.
+    pub const ALL_KEPT: Rules = Rules(0);
+    /// Leave out rule 2: every change is made in place.
+    pub const WITHOUT_FRESH_PATHS: Rules = Rules(1 << 2);
+    /// Leave out rule 3: a retired table is free at once.
+    pub const WITHOUT_QUARANTINE: Rules = Rules(1 << 3);
+    /// Leave out rule 4: an edit leaves the running root as it is.
+    pub const WITHOUT_NEW_ROOT: Rules = Rules(1 << 4);
+    /// Leave out rule 5: the kernel writes into pages that are shared.
+    pub const WITHOUT_BREAKING: Rules = Rules(1 << 5);
+    /// Leave out rule 6: a root keeps its first stamp.
+    pub const WITHOUT_STAMPS: Rules = Rules(1 << 6);
+
+    pub(crate) fn leaves_out(self, rule: Rules) -> bool {
+        self.0 & rule.0 != 0
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Spaces: lists of what is mounted where, and the root tables built from them.
+//!
+//! A root is a cache. It records the version of what it shows and is built anew, in a fresh frame, when a version has moved (rules 2 and 4).
+
+use super::Rules;
+use super::account::AccountId;
+use super::frames::{Frames, Shortage};
+use super::tree::Tree;
+use pando_abi::SegmentIndex;
+use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
+
+/// What lies in a slot.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// Memory of this space alone.
+    Private(Tree),
+    /// A segment of the cell, shared by all spaces that mount it.
+    Segment(SegmentIndex),
+}
+
+/// A part in its slot.
+#[derive(Debug)]
+pub(super) struct Mount {
+    pub(super) slot: usize,
+    pub(super) part: Part,
+}
+
+/// A root table that was built, and what it shows.
+#[derive(Clone, Copy, Debug)]
+struct Built {
+    root: Root,
+    version: u64,
+}
+
+/// An address space.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    pub(super) mounts: Vec<Mount>,
+    built: Option<Built>,
+    /// When the list itself last changed.
+    version: u64,
+}
+
+impl Space {
+    /// Mounts a part in a free slot.
+    pub(super) fn mount(&mut self, frames: &mut Frames, slot: usize, part: Part) {
+        self.mounts.push(Mount { slot, part });
+        self.version = frames.next_number();
+    }
+
+    /// What is mounted in a slot.
+    pub(super) fn at(&mut self, slot: usize) -> Option<&mut Part> {
+        self.mounts.iter_mut().find(|mount| mount.slot == slot).map(|mount| &mut mount.part)
+    }
+
+    /// The root to run on. Builds it if what it shows has changed: one table, O(mounts).
+    ///
+    /// # Errors
+    /// No memory for the table.
+    pub(super) fn root<'a>(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        segment: impl Fn(SegmentIndex) -> &'a Tree,
+    ) -> Result<Root, Shortage> {
+        let version = self.mounts.iter().map(|mount| version_of(&mount.part, &segment)).fold(self.version, u64::max);
+        if let Some(built) = self.built
+            && (built.version == version || frames.rules().leaves_out(Rules::WITHOUT_NEW_ROOT))
+        {
+            return Ok(built.root);
+        }
+        let table = frames.take(account, true)?;
+        for mount in &self.mounts {
+            let link = match &mount.part {
+                Part::Private(tree) => tree.link(),
+                Part::Segment(index) => segment(*index).link(),
+            };
+            frames.arena().store(table, EntryIndex::new(mount.slot), link.0);
+        }
+        let supervisor = frames.machine().supervisor_entry();
+        frames.arena().store(table, EntryIndex::new(SUPERVISOR_SLOT), supervisor);
+        self.forget_root(frames);
+        let root = Root { table, stamp: frames.next_number() };
+        self.built = Some(Built { root, version });
+        Ok(root)
+    }
+
+    /// Gives the root another stamp: its cell has run on another vCPU, and this one may remember what it saw before (rule 6).
+    pub(super) fn restamp(&mut self, frames: &mut Frames) {
+        if let Some(built) = &mut self.built
+            && !frames.rules().leaves_out(Rules::WITHOUT_STAMPS)
+        {
+            built.root.stamp = frames.next_number();
+        }
+    }
+
+    /// Retires the root.
+    pub(super) fn forget_root(&mut self, frames: &mut Frames) {
+        if let Some(built) = self.built.take() {
+            frames.retire(built.root.table);
+        }
+    }
+}
+
+fn version_of<'a>(part: &Part, segment: &impl Fn(SegmentIndex) -> &'a Tree) -> u64 {
+    match part {
+        Part::Private(tree) => tree.version(),
+        Part::Segment(index) => segment(*index).version(),
+    }
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The spaces and segments of one cell: all the memory that it can name.
+
+use super::account::AccountId;
+use super::copy::{Behalf, CopyError};
+use super::fault::{Access, Fault};
+use super::frames::{Frames, Shortage};
+use super::space::{Part, Space};
+use super::tree::{Found, Tree};
+use crate::limits::PIECE_PAGES;
+use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END};
+use pando_abi::limits::{MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::{MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_machine::Root;
+use std::ops::Range;
+
+/// A range of pages in one slot of one space, checked: aligned, not empty, within what cells own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Which space.
+    pub space: SpaceIndex,
+    /// Which slot of it.
+    pub slot: usize,
+    /// Pages from the start of the slot.
+    pub pages: Range<u64>,
+}
+
+/// Why a memory call did nothing, or stopped: a refusal to the cell, or a shortage that waiting may mend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The caller's mistake.
+    Refused(Refusal),
+    /// Not enough memory now.
+    Short(Shortage),
+}
+
+impl From<Refusal> for Obstacle {
+    fn from(refusal: Refusal) -> Obstacle {
+        Obstacle::Refused(refusal)
+    }
+}
+
+impl From<Shortage> for Obstacle {
+    fn from(shortage: Shortage) -> Obstacle {
+        Obstacle::Short(shortage)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    tree: Tree,
+    mounts: u32,
+}
+
+/// All spaces and segments of a cell. Space 0 and the system segment 0 are there from the start.
+///
+/// A handle; dropping it without [`SpaceSet::release`] leaks its frames.
+#[derive(Debug)]
+pub struct SpaceSet {
+    account: AccountId,
+    spaces: Vec<Option<Space>>,
+    segments: Vec<Option<Segment>>,
+    current: SpaceIndex,
+}
+
+impl SpaceSet {
+    /// One space that holds nothing but an empty system segment.
+    #[must_use]
+    pub fn new(frames: &mut Frames, account: AccountId) -> SpaceSet {
+        let mut set = SpaceSet { account, spaces: Vec::new(), segments: vec![Some(Segment::default())], current: SpaceIndex(0) };
+        set.create_space(frames).expect("the first space is within every limit");
+        set
+    }
+
+    /// Who pays.
+    #[must_use]
+    pub fn account(&self) -> AccountId {
+        self.account
+    }
+
+    /// The running space.
+    #[must_use]
+    pub fn current(&self) -> SpaceIndex {
+        self.current
+    }
+
+    fn space(&mut self, index: SpaceIndex) -> Result<&mut Space, Refusal> {
+        self.spaces.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSpace)
+    }
+
+    fn segment(&mut self, index: SegmentIndex) -> Result<&mut Segment, Refusal> {
+        self.segments.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSegment)
+    }
+
+    /// Makes a space with the system segment.
+    ///
+    /// # Errors
+    /// The cell has too many.
+    pub fn create_space(&mut self, frames: &mut Frames) -> Result<SpaceIndex, Refusal> {
+        let mut space = Space::default();
+        space.mount(frames, SYSTEM_SLOT, Part::Segment(SegmentIndex(0)));
+        let index = put_into_room(&mut self.spaces, space, MAX_SPACES)?;
+        self.segment(SegmentIndex(0))?.mounts += 1;
+        Ok(SpaceIndex(index))
+    }
+
+    /// Clones a space: private memory copy-on-write, segments shared. O(mounts).
+    ///
+    /// # Errors
+    /// There is no such space, or the cell has too many.
+    pub fn clone_space(&mut self, frames: &mut Frames, index: SpaceIndex) -> Result<SpaceIndex, Refusal> {
+        self.space(index)?;
+        let copy = SpaceIndex(put_into_room(&mut self.spaces, Space::default(), MAX_SPACES)?);
+        let parts = clone_parts(frames, self.space(index)?);
+        for (slot, part) in parts {
+            if let Part::Segment(segment) = part {
+                self.segment(segment)?.mounts += 1;
+            }
+            self.space(copy)?.mount(frames, slot, part);
+        }
+        Ok(copy)
+    }
+
+    /// Runs on in another space.
+    ///
+    /// # Errors
+    /// There is no such space.
+    pub fn switch(&mut self, index: SpaceIndex) -> Result<(), Refusal> {
+        self.space(index)?;
+        self.current = index;
+        Ok(())
+    }
+
+    /// Destroys a space that is not the running one.
+    ///
+    /// # Errors
+    /// There is no such space, or it runs.
+    pub fn destroy_space(&mut self, frames: &mut Frames, index: SpaceIndex) -> Result<(), Refusal> {
+        self.space(index)?;
+        if index == self.current {
+            return Err(Refusal::Busy);
+        }
+        let space = self.spaces[index.0 as usize].take().ok_or(Refusal::NoSuchSpace)?;
+        self.let_go(frames, space);
+        Ok(())
+    }
+
+    fn let_go(&mut self, frames: &mut Frames, mut space: Space) {
+        space.forget_root(frames);
+        for mount in space.mounts {
+            match mount.part {
+                Part::Private(tree) => tree.release(frames),
+                Part::Segment(index) => {
+                    if let Ok(segment) = self.segment(index) {
+                        segment.mounts -= 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes an empty segment.
+    ///
+    /// # Errors
+    /// The cell has too many.
+    pub fn create_segment(&mut self) -> Result<SegmentIndex, Refusal> {
+        put_into_room(&mut self.segments, Segment::default(), MAX_SEGMENTS).map(SegmentIndex)
+    }
+
+    /// Mounts a segment at the start of a free slot.
+    ///
+    /// # Errors
+    /// One of them does not exist, the address is not that of a slot, or the slot is taken.
+    pub fn share(&mut self, frames: &mut Frames, segment: SegmentIndex, index: SpaceIndex, address: u64) -> Result<(), Refusal> {
+        self.segment(segment)?;
+        let space = self.space(index)?;
+        if !address.is_multiple_of(SLOT_SIZE) || address >= USER_END {
+            return Err(Refusal::BadAddress);
+        }
+        let slot = (address / SLOT_SIZE) as usize;
+        if space.at(slot).is_some() {
+            return Err(Refusal::SlotTaken);
+        }
+        space.mount(frames, slot, Part::Segment(segment));
+        self.segment(segment)?.mounts += 1;
+        Ok(())
+    }
+
+    /// Destroys a segment that is mounted nowhere.
+    ///
+    /// # Errors
+    /// There is no such segment, or it is mounted.
+    pub fn destroy_segment(&mut self, frames: &mut Frames, index: SegmentIndex) -> Result<(), Refusal> {
+        if self.segment(index)?.mounts > 0 {
+            return Err(Refusal::Busy);
+        }
+        let segment = self.segments[index.0 as usize].take().ok_or(Refusal::NoSuchSegment)?;
+        segment.tree.release(frames);
+        Ok(())
+    }
+
+    /// Checks a range: aligned, not empty, in one slot that cells own.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn check(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<Stretch, Refusal> {
+        self.space(space)?;
+        if pages == 0 || pages > SLOT_SIZE / PAGE_SIZE {
+            return Err(Refusal::BadArgument);
+        }
+        let end = address.checked_add(pages * PAGE_SIZE).ok_or(Refusal::BadAddress)?;
+        let slot = (address / SLOT_SIZE) as usize;
+        if !address.is_multiple_of(PAGE_SIZE) || end > USER_END || slot >= SLOTS || (end - 1) / SLOT_SIZE != slot as u64 {
+            return Err(Refusal::BadAddress);
+        }
+        let first = address % SLOT_SIZE / PAGE_SIZE;
+        Ok(Stretch { space, slot, pages: first..first + pages })
+    }
+
+    /// The tree in a slot of a space.
+    fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
+        let SpaceSet { spaces, segments, .. } = self;
+        match spaces.get_mut(space.0 as usize)?.as_mut()?.at(slot)? {
+            Part::Private(tree) => Some(tree),
+            Part::Segment(index) => Some(&mut segments.get_mut(index.0 as usize)?.as_mut()?.tree),
+        }
+    }
+
+    /// Maps lazy zero memory, whatever was there before. Bounded.
+    ///
+    /// # Errors
+    /// Not enough memory for tables; nothing has changed.
+    pub fn map(&mut self, frames: &mut Frames, range: &Stretch, flags: MapFlags) -> Result<(), Obstacle> {
+        if self.tree(range.space, range.slot).is_none() {
+            self.space(range.space)?.mount(frames, range.slot, Part::Private(Tree::default()));
+        }
+        self.set(frames, range, Some((flags.permissions, flags.large)))
+    }
+
+    /// Unmaps. Bounded.
+    ///
+    /// # Errors
+    /// Not enough memory for tables; nothing has changed.
+    pub fn unmap(&mut self, frames: &mut Frames, range: &Stretch) -> Result<(), Obstacle> {
+        self.set(frames, range, None)
+    }
+
+    fn set(&mut self, frames: &mut Frames, range: &Stretch, lazy: Option<(Permissions, bool)>) -> Result<(), Obstacle> {
+        let account = self.account;
+        match self.tree(range.space, range.slot) {
+            Some(tree) => Ok(tree.set(frames, account, range.pages.clone(), lazy)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets permissions in the first piece of the range, and takes the piece off its front.
+    ///
+    /// # Errors
+    /// Not enough memory for tables; nothing has changed.
+    pub fn protect_piece(&mut self, frames: &mut Frames, range: &mut Stretch, permissions: Permissions) -> Result<(), Obstacle> {
+        let account = self.account;
+        let piece = first_piece(&range.pages);
+        if let Some(tree) = self.tree(range.space, range.slot) {
+            tree.protect(frames, account, piece.clone(), permissions)?;
+        }
+        range.pages.start = piece.end;
+        Ok(())
+    }
+
+    /// Makes the lazy memory in the first piece of the range, and takes the piece off its front.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn touch_piece(&mut self, frames: &mut Frames, range: &mut Stretch) -> Result<(), Obstacle> {
+        let account = self.account;
+        let piece = first_piece(&range.pages);
+        if let Some(tree) = self.tree(range.space, range.slot) {
+            tree.touch(frames, account, piece.clone(), false)?;
+        }
+        range.pages.start = piece.end;
+        Ok(())
+    }
+
+    /// What lies at an address of a space.
+    ///
+    /// # Errors
+    /// There is no such space, or no cell owns the address.
+    pub fn inspect(&mut self, frames: &Frames, space: SpaceIndex, address: u64) -> Result<Option<Found>, Refusal> {
+        let range = self.check(space, address & !(PAGE_SIZE - 1), 1)?;
+        Ok(self.tree(space, range.slot).map(|tree| tree.find(frames, range.pages.start)))
+    }
+
+    /// Resolves a fault in the running space.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn resolve(&mut self, frames: &mut Frames, address: u64, access: Access) -> Result<Fault, Shortage> {
+        let account = self.account;
+        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
+        match self.tree(range.space, range.slot) {
+            Some(tree) => tree.resolve(frames, account, range.pages.start, access),
+            None => Ok(Fault::Refused),
+        }
+    }
+
+    /// Copies bytes out of the running space.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be read.
+    pub fn read(&mut self, frames: &Frames, address: u64, bytes: &mut [u8], behalf: Behalf) -> Result<(), CopyError> {
+        let (slot, offset) = in_one_slot(address, bytes.len())?;
+        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        tree.read(frames, offset, bytes, behalf)
+    }
+
+    /// Copies bytes into the running space.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be written, or there is no memory for them.
+    pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], behalf: Behalf) -> Result<(), CopyError> {
+        let account = self.account;
+        let (slot, offset) = in_one_slot(address, bytes.len())?;
+        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        tree.write(frames, account, offset, bytes, behalf)
+    }
+
+    /// The root of the running space, built if need be.
+    ///
+    /// # Errors
+    /// No memory for the table.
+    pub fn root(&mut self, frames: &mut Frames) -> Result<Root, Shortage> {
+        let SpaceSet { account, spaces, segments, current } = self;
+        let space = spaces[current.0 as usize].as_mut().expect("the running space exists");
+        space.root(frames, *account, |index| &segments[index.0 as usize].as_ref().expect("a mounted segment exists").tree)
+    }
+
+    /// Notes that the cell goes to another vCPU.
+    pub fn restamp(&mut self, frames: &mut Frames) {
+        if let Ok(space) = self.space(self.current) {
+            space.restamp(frames);
+        }
+    }
+
+    /// Another cell's copy of everything, copy-on-write on both sides, for another account to pay what it writes. O(spaces + segments).
+    #[must_use]
+    pub fn clone_set(&mut self, frames: &mut Frames, account: AccountId) -> SpaceSet {
+        let segments = self
+            .segments
+            .iter_mut()
+            .map(|segment| segment.as_mut().map(|segment| Segment { tree: segment.tree.clone_tree(frames), mounts: segment.mounts }))
+            .collect();
+        let mut copies = Vec::with_capacity(self.spaces.len());
+        for space in &mut self.spaces {
+            copies.push(space.as_mut().map(|space| {
+                let mut copy = Space::default();
+                for (slot, part) in clone_parts(frames, space) {
+                    copy.mount(frames, slot, part);
+                }
+                copy
+            }));
+        }
+        SpaceSet { account, spaces: copies, segments, current: self.current }
+    }
+
+    /// Lets everything go; [`Frames::reap`] does it in pieces.
+    pub fn release(mut self, frames: &mut Frames) {
+        for space in std::mem::take(&mut self.spaces).into_iter().flatten() {
+            self.let_go(frames, space);
+        }
+        for segment in self.segments.into_iter().flatten() {
+            segment.tree.release(frames);
+        }
+    }
+}
+
+/// What a clone of a space mounts.
+fn clone_parts(frames: &mut Frames, space: &mut Space) -> Vec<(usize, Part)> {
+    let clone = |part: &mut Part, frames: &mut Frames| match part {
+        Part::Private(tree) => Part::Private(tree.clone_tree(frames)),
+        Part::Segment(index) => Part::Segment(*index),
+    };
+    space.mounts.iter_mut().map(|mount| (mount.slot, clone(&mut mount.part, frames))).collect()
+}
+
+/// The first pages of a range, up to the end of the large page that they lie in.
+fn first_piece(pages: &Range<u64>) -> Range<u64> {
+    let end = (pages.start / PIECE_PAGES + 1) * PIECE_PAGES;
+    pages.start..end.min(pages.end)
+}
+
+fn in_one_slot(address: u64, length: usize) -> Result<(usize, u64), CopyError> {
+    let end = address.checked_add(length as u64).ok_or(CopyError::Refused)?;
+    let slot = address / SLOT_SIZE;
+    if end > USER_END || (length > 0 && (end - 1) / SLOT_SIZE != slot) {
+        return Err(CopyError::Refused);
+    }
+    Ok((slot as usize, address % SLOT_SIZE))
+}
+
+/// Puts a value into the first free place.
+fn put_into_room<T>(room: &mut Vec<Option<T>>, value: T, limit: u32) -> Result<u32, Refusal> {
+    let index = room.iter().position(Option::is_none).unwrap_or(room.len());
+    if index >= limit as usize {
+        return Err(Refusal::TooMany);
+    }
+    if index == room.len() {
+        room.push(None);
+    }
+    room[index] = Some(value);
+    Ok(index as u32)
+}

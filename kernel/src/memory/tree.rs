@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees: copy-on-write radix trees of tables, each spanning one slot of 512 GiB.
+
+use super::entry::{Entry, View};
+use super::frames::Frames;
+use pando_abi::Permissions;
+use pando_machine::{EntryIndex, FrameId};
+
+/// The level of a tree's top table, whose entries span 1 GiB each.
+pub(super) const TOP: u8 = 3;
+
+/// Pages that one entry of a table of `level` spans.
+pub(super) const fn span(level: u8) -> u64 {
+    1 << (9 * (level as u32 - 1))
+}
+
+/// Pages that a tree spans.
+pub const TREE_PAGES: u64 = span(TOP + 1);
+
+/// The index of `page` in a table of `level`.
+pub(super) const fn index(page: u64, level: u8) -> EntryIndex {
+    EntryIndex::of(page << 12, level)
+}
+
+/// A tree: one description of 512 GiB. Pages are counted from the start of its slot.
+///
+/// A handle; dropping it without [`Tree::release`] leaks its frames, which the accounting tests would show.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    pub(super) top: Option<FrameId>,
+    /// Whether the top may be shared: then its content must not change.
+    pub(super) sealed: bool,
+    /// Grows whenever a root that shows the tree would have to show it differently.
+    pub(super) version: u64,
+}
+
+/// What a tree holds at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The entry.
+    pub view: View,
+    /// The level of the table that holds it: 1 for a 4 KiB page, 2 for a large one; lazy memory at any.
+    pub level: u8,
+    /// Whether every link on the way, and the tree itself, is owned.
+    pub owned: bool,
+}
+
+impl Found {
+    /// What the program may do there; `None`: nothing is mapped.
+    #[must_use]
+    pub fn permissions(&self) -> Option<Permissions> {
+        match self.view {
+            View::Lazy { permissions, .. } | View::Page { permissions, .. } => Some(permissions),
+            View::Empty | View::Table { .. } => None,
+        }
+    }
+
+    /// The 4 KiB frame of `page`, if it is there.
+    #[must_use]
+    pub fn frame(&self, page: u64) -> Option<FrameId> {
+        match self.view {
+            View::Page { frame, .. } => Some(frame.offset((page % span(self.level)) as u32)),
+            _ => None,
+        }
+    }
+}
+
+impl Tree {
+    /// The tree's version: two readings differ if a root must be built anew.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How a root shows the tree.
+    pub(super) fn link(&self) -> Entry {
+        self.top.map_or(Entry::EMPTY, |top| Entry::table(top, !self.sealed))
+    }
+
+    /// Looks `page` up. O(levels), changes nothing.
+    #[must_use]
+    pub fn find(&self, frames: &Frames, page: u64) -> Found {
+        let mut owned = !self.sealed;
+        let Some(mut table) = self.top else { return Found { view: View::Empty, level: TOP, owned } };
+        let mut level = TOP;
+        loop {
+            let view = Entry(frames.arena().load(table, index(page, level))).view(level);
+            match view {
+                View::Table { table: next, owned: link } => {
+                    owned &= link;
+                    table = next;
+                    level -= 1;
+                }
+                _ => return Found { view, level, owned },
+            }
+        }
+    }
+
+    /// Another handle on the same memory, copy-on-write on both sides. O(1).
+    pub fn clone_tree(&mut self, frames: &mut Frames) -> Tree {
+        if let Some(top) = self.top {
+            frames.hold(top);
+            if !self.sealed {
+                self.sealed = true;
+                self.version = frames.next_number();
+            }
+        }
+        Tree { top: self.top, sealed: self.sealed, version: frames.next_number() }
+    }
+
+    /// Lets everything go, in pieces that [`Frames::reap`] works through.
+    pub fn release(self, frames: &mut Frames) {
+        if let Some(top) = self.top {
+            frames.reaper().add(top, TOP);
+        }
+    }
+}
