@@ -7,10 +7,13 @@
 //!   machine (`shadow`). They are dropped only by what the page-table discipline may count on.
 //! - An oracle compares each translation used with the tables as they are, and records what broke the discipline ([`Sim::breaches`]).
 //!
-//! The instructions are real encodings, so the same bytes run on every machine. Which ones: `decode`.
+//! The instructions are real encodings, so the same bytes run on every machine. Which ones: `instruction`.
 
+mod arithmetic;
 mod decode;
 mod execute;
+mod instruction;
+mod memory;
 mod oracle;
 mod shadow;
 mod tables;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One virtual CPU of the software machine: loads a context, runs it, says why it stopped.
 
-use super::execute::{Cpu, STATE_PARTS, TRAP, exception, vector};
+use super::arithmetic::TRAP;
+use super::execute::{Cpu, STATE_PARTS, exception, vector};
 use super::tables::ACCESSED;
 use super::translate::Mmu;
 use super::{EXIT_TIME, Hardware, SUPERVISOR_ENTRY};

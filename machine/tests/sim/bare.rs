@@ -33,11 +33,9 @@ impl Bare {
         let machine = Sim::new(config).expect("a small arena");
         let vcpu = machine.take_vcpu(0).expect("the vCPU is free");
         let mut bare = Bare { machine, vcpu, root: FrameId(0), code: FrameId(0), data: FrameId(0), next: 512 };
-        bare.root = bare.root();
         bare.code = bare.frame();
         bare.data = bare.frame();
-        bare.map(bare.root, CODE, bare.code, READ_ONLY);
-        bare.map(bare.root, DATA, bare.data, TABLE);
+        bare.root = bare.fresh_root();
         bare
     }
 
@@ -47,14 +45,16 @@ impl Bare {
         FrameId(self.next)
     }
 
-    /// A fresh root that maps nothing.
-    pub fn root(&mut self) -> FrameId {
+    /// A fresh root that maps the code and the data, by tables of its own.
+    pub fn fresh_root(&mut self) -> FrameId {
         let root = self.frame();
         self.machine.arena().store(root, EntryIndex::new(SUPERVISOR_SLOT), self.machine.supervisor_entry());
+        self.map(root, CODE, self.code, READ_ONLY);
+        self.map(root, DATA, self.data, TABLE);
         root
     }
 
-    /// The table of `level` that `address` leads to in the first root, made as needed.
+    /// The table of `level` that `address` leads to below `root`, made as needed.
     pub fn table(&mut self, root: FrameId, address: u64, level: u8) -> FrameId {
         let mut table = root;
         for above in (level + 1..=4).rev() {
