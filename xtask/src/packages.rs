@@ -24,12 +24,13 @@ const fn package(name: &'static str, evidence: &'static str, purpose: &'static s
 }
 
 /// Everything that the tests need.
-const PACKAGES: [Package; 15] = [
+const PACKAGES: [Package; 16] = [
     package("busybox-static", "static:busybox", "the programs that cells run, and the emulated machines' shell"),
     package("gcc", "gcc", "linking, and C programs that cells run"),
     package("libc6-dev", "/usr/include/stdio.h", "static C programs with glibc"),
     package("musl-tools", "musl-gcc", "static C programs with musl"),
     package("erofs-utils", "fsck.erofs", "a second opinion on root images"),
+    package("mount", "mount", "the host's own reader as a judge of root images"),
     package("cpio", "cpio", "packing the emulated machines' root"),
     package("qemu-system-x86", "qemu-system-x86_64", "emulating SVM"),
     package("bochs", "bochs", "emulating VMX"),
