@@ -61,16 +61,19 @@ impl Cpu<'_> {
 
     /// The frames of `length` bytes, at most two pages of them, and how many lie in the first.
     fn frames(&mut self, address: u64, length: usize, kind: Kind, is_stack: bool) -> Result<(FrameId, usize, Option<FrameId>), Exit> {
-        let last = address.wrapping_add(length as u64 - 1);
-        if !is_canonical(address) || !is_canonical(last) {
-            return Err(exception(if is_stack { vector::STACK } else { vector::PROTECTION }, 0));
-        }
-        let first = self.mmu.translate(self.hardware, address, kind)?;
+        let mut frame = |address| {
+            if is_canonical(address) {
+                self.mmu.translate(self.hardware, address, kind)
+            } else {
+                Err(exception(if is_stack { vector::STACK } else { vector::PROTECTION }, 0))
+            }
+        };
+        let first = frame(address)?;
         let room = FRAME_SIZE - address as usize % FRAME_SIZE;
         if length <= room {
             return Ok((first, length, None));
         }
-        let second = self.mmu.translate(self.hardware, address.wrapping_add(room as u64), kind)?;
+        let second = frame(address.wrapping_add(room as u64))?;
         Ok((first, room, Some(second)))
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bare software machine for tests: one address space with a page of code, a page of data and nothing else.
+//! A bare machine for tests: one address space with a page of code, a page of data and nothing else.
 
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Stretch, Vcpu};
@@ -17,9 +17,12 @@ pub const TABLE: u64 = 0x67;
 /// Present, user, accessed, dirty: read-only.
 pub const READ_ONLY: u64 = 0x65;
 
-/// A machine with one space.
-pub struct Bare {
-    pub machine: Arc<Sim>,
+/// Not executable.
+pub const NO_EXECUTE: u64 = 1 << 63;
+
+/// A machine with one space: the software machine, unless said otherwise.
+pub struct Bare<M = Sim> {
+    pub machine: Arc<M>,
     pub vcpu: Box<dyn Vcpu>,
     pub root: FrameId,
     pub code: FrameId,
@@ -28,9 +31,16 @@ pub struct Bare {
 }
 
 impl Bare {
+    /// A software machine with two vCPUs.
     pub fn new() -> Bare {
         let config = SimConfig { arena: PageCount(8192), vcpus: 2, oracle: true, ..SimConfig::default() };
-        let machine = Sim::new(config).expect("a small arena");
+        Bare::on(Sim::new(config).expect("a small arena"))
+    }
+}
+
+impl<M: Machine> Bare<M> {
+    /// A space on `machine`, whose first vCPU is free.
+    pub fn on(machine: Arc<M>) -> Bare<M> {
         let vcpu = machine.take_vcpu(0).expect("the vCPU is free");
         let mut bare = Bare { machine, vcpu, root: FrameId(0), code: FrameId(0), data: FrameId(0), next: 512 };
         bare.code = bare.frame();
@@ -50,7 +60,7 @@ impl Bare {
         let root = self.frame();
         self.machine.arena().store(root, EntryIndex::new(SUPERVISOR_SLOT), self.machine.supervisor_entry());
         self.map(root, CODE, self.code, READ_ONLY);
-        self.map(root, DATA, self.data, TABLE);
+        self.map(root, DATA, self.data, TABLE | NO_EXECUTE);
         root
     }
 

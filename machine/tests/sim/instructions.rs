@@ -2,7 +2,7 @@
 //! Instructions and exceptions of the software machine.
 
 use crate::asm::{Asm, Condition, Register};
-use crate::bare::{Bare, CODE, DATA, READ_ONLY, STACK, TABLE};
+use crate::bare::{Bare, CODE, DATA, NO_EXECUTE, READ_ONLY, STACK, TABLE};
 use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Nanos, PageCount, Violation};
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ fn page_faults_say_what_was_done() {
 fn no_execute_and_supervisor_pages_are_honoured() {
     let mut bare = Bare::new();
     let frame = bare.frame();
-    bare.map(bare.root, 0x60_0000, frame, TABLE | 1 << 63);
+    bare.map(bare.root, 0x60_0000, frame, TABLE | NO_EXECUTE);
     bare.map(bare.root, 0x60_1000, frame, TABLE & !4);
     for (register, expect) in [(0x60_0000, exception(14, 0x15, 0x60_0000)), (0x60_1000, exception(14, 0x15, 0x60_1000))] {
         let mut context = bare.start(b"\xff\xe0");
@@ -184,7 +184,7 @@ fn no_execute_and_supervisor_pages_are_honoured() {
 fn addresses_that_no_cpu_accepts_are_not_page_faults() {
     let hole = 1 << 47;
     assert_eq!(run(|asm| asm.mov_imm(Rbx, hole).load(Rax, Rbx, 0)).0, exception(13, 0, 0));
-    assert_eq!(run(|asm| asm.mov_imm(Rbx, hole).load(Rax, Rbx, -4)).0, exception(13, 0, 0));
+    assert_eq!(run(|asm| asm.mov_imm(Rbx, hole).load(Rax, Rbx, -4)).0, exception(14, 4, hole - 4));
     assert_eq!(run(|asm| asm.mov_imm(Rsp, hole + 8).push(Rax)).0, exception(12, 0, 0));
     assert_eq!(run(|asm| asm.mov_imm(Rbp, hole).load(Rax, Rbp, 0)).0, exception(12, 0, 0));
     let (exit, context, _) = run(|asm| asm.mov_imm(Rbx, hole).jmp_to(Rbx));
@@ -306,4 +306,28 @@ fn the_same_seed_is_the_same_randomness() {
     };
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
+}
+
+#[test]
+fn random_bytes_reach_nothing_but_their_own_pages() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut bare = Bare::new();
+    let beyond: Vec<_> = (0..8).map(|_| bare.frame()).collect();
+    for _ in 0..100_000 {
+        let mut code = [0; 64];
+        rng.fill(&mut code);
+        let mut context = bare.start(&code);
+        let mut words = context.registers.to_words();
+        words.fill_with(|| if rng.bool() { rng.u64(..) } else { DATA + rng.u64(..4096) });
+        context.registers = pando_abi::Registers::from_words(words);
+        context.registers.rip = CODE + rng.u64(..64);
+        let deadline = bare.machine.now() + Duration::from_micros(5);
+        let _ = bare.run_until(&mut context, deadline);
+    }
+    for frame in beyond {
+        for index in 0..512 {
+            assert_eq!(bare.machine.arena().load(frame, EntryIndex::new(index)), 0);
+        }
+    }
+    assert_eq!(bare.machine.breaches(), []);
 }

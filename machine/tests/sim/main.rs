@@ -3,6 +3,7 @@
 
 mod adversary;
 // By path: the crate that the assembler belongs to is built on the kernel, which these tests do without.
+mod against_kvm;
 #[path = "../../../testing/src/asm.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod asm;
