@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hypercalls: decoded into operations that are known to be sound, then invoked piece by piece.
+//!
+//! Decoding makes every check and changes nothing; a refusal goes back to the caller. Invoking can then fail for want of memory only. An operation is bounded, or works in pieces and
+//! comes back as [`Progress::More`], so that no call keeps the kernel for long.
+
+use super::Cell;
+use super::registers::KEPT_PAGES;
+use crate::memory::Frames;
+use crate::memory::entry::View;
+use crate::memory::spaces::{Obstacle, Stretch};
+use pando_abi::layout::SYSTEM_SLOT;
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, MapFlags, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_machine::Nanos;
+
+/// A hypercall that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// End with a status, or by a signal.
+    Exit {
+        /// The status.
+        status: u8,
+        /// The signal, or 0.
+        signal: u8,
+        /// What was touched.
+        address: u64,
+        /// Where the program stood.
+        instruction: u64,
+    },
+    /// Wait.
+    Idle {
+        /// Until then at the latest.
+        until: Nanos,
+    },
+    /// Become a template.
+    Freeze,
+    /// Give the vCPU away.
+    Relinquish,
+    /// Look at the rings.
+    Doorbell,
+    /// Something with memory.
+    Memory(MemoryCall),
+}
+
+/// A hypercall about memory that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryCall {
+    /// Map lazily; the pages are made afterwards if the flags say so.
+    Map {
+        /// Where.
+        range: Stretch,
+        /// How.
+        flags: MapFlags,
+    },
+    /// Make what was mapped, piece by piece.
+    Populate {
+        /// What is left.
+        range: Stretch,
+    },
+    /// Unmap.
+    Unmap {
+        /// Where.
+        range: Stretch,
+    },
+    /// Set permissions, piece by piece.
+    Protect {
+        /// What is left.
+        range: Stretch,
+        /// To what.
+        permissions: Permissions,
+    },
+    /// Make a space.
+    SpaceCreate,
+    /// Clone a space.
+    SpaceClone(SpaceIndex),
+    /// Run on in another space.
+    SpaceSwitch(SpaceIndex),
+    /// Destroy a space.
+    SpaceDestroy(SpaceIndex),
+    /// Make a segment.
+    SegmentCreate,
+    /// Mount a segment.
+    Share {
+        /// Which.
+        segment: SegmentIndex,
+        /// In which space.
+        space: SpaceIndex,
+        /// Where.
+        address: u64,
+    },
+    /// Destroy a segment.
+    SegmentDestroy(SegmentIndex),
+    /// Say what lies somewhere.
+    Inspect {
+        /// In which space.
+        space: SpaceIndex,
+        /// Where.
+        address: u64,
+    },
+}
+
+/// How far an operation got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// Done, with this result.
+    Done(u64),
+    /// Another piece follows.
+    More(MemoryCall),
+}
+
+impl Cell {
+    /// Checks a hypercall that the cell's registers hold.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn decode(&mut self) -> Result<Operation, Refusal> {
+        let call = Hypercall::decode(&self.context.registers).ok_or(Refusal::NoSuchCall)?;
+        Ok(match call {
+            Hypercall::Exit { status, signal, address, instruction } => {
+                Operation::Exit { status: status as u8, signal: signal as u8, address, instruction }
+            }
+            Hypercall::Idle { deadline } => Operation::Idle { until: Nanos(deadline) },
+            Hypercall::Freeze {} => Operation::Freeze,
+            Hypercall::Relinquish {} => Operation::Relinquish,
+            Hypercall::Doorbell {} => Operation::Doorbell,
+            memory => Operation::Memory(self.decode_memory(memory)?),
+        })
+    }
+
+    fn decode_memory(&mut self, call: Hypercall) -> Result<MemoryCall, Refusal> {
+        Ok(match call {
+            Hypercall::Map { space, address, pages, flags } => {
+                let flags = MapFlags::from_bits(flags).ok_or(Refusal::BadArgument)?;
+                MemoryCall::Map { range: self.own_range(space, address, pages)?, flags }
+            }
+            Hypercall::Unmap { space, address, pages } => MemoryCall::Unmap { range: self.own_range(space, address, pages)? },
+            Hypercall::Protect { space, address, pages, permissions } => {
+                let permissions = Permissions::from_bits(permissions).ok_or(Refusal::BadArgument)?;
+                MemoryCall::Protect { range: self.own_range(space, address, pages)?, permissions }
+            }
+            Hypercall::SpaceCreate {} => MemoryCall::SpaceCreate,
+            Hypercall::SpaceClone { space } => MemoryCall::SpaceClone(self.space_index(space)?),
+            Hypercall::SpaceSwitch { space } => MemoryCall::SpaceSwitch(self.space_index(space)?),
+            Hypercall::SpaceDestroy { space } => MemoryCall::SpaceDestroy(self.space_index(space)?),
+            Hypercall::SegmentCreate {} => MemoryCall::SegmentCreate,
+            Hypercall::Share { segment, space, address } => {
+                MemoryCall::Share { segment: segment_index(segment)?, space: self.space_index(space)?, address }
+            }
+            Hypercall::SegmentDestroy { segment } => MemoryCall::SegmentDestroy(segment_index(segment)?),
+            Hypercall::Inspect { space, address } => MemoryCall::Inspect { space: self.space_index(space)?, address },
+            Hypercall::Exit { .. } | Hypercall::Idle { .. } | Hypercall::Freeze {} | Hypercall::Relinquish {} | Hypercall::Doorbell {} => {
+                return Err(Refusal::NoSuchCall);
+            }
+        })
+    }
+
+    fn space_index(&self, space: u64) -> Result<SpaceIndex, Refusal> {
+        if space == CURRENT_SPACE {
+            return Ok(self.memory.current());
+        }
+        u32::try_from(space).map(SpaceIndex).map_err(|_| Refusal::NoSuchSpace)
+    }
+
+    /// A range that the cell may remap: anything but what the kernel keeps there for it.
+    fn own_range(&mut self, space: u64, address: u64, pages: u64) -> Result<Stretch, Refusal> {
+        let space = self.space_index(space)?;
+        let range = self.memory.check(space, address, pages)?;
+        if range.slot == SYSTEM_SLOT && range.pages.start < KEPT_PAGES {
+            return Err(Refusal::ReadOnly);
+        }
+        Ok(range)
+    }
+
+    /// Does the next piece of a call about memory.
+    ///
+    /// # Errors
+    /// A refusal that only the state of memory decides, or a shortage; nothing has changed then.
+    pub(crate) fn invoke(&mut self, frames: &mut Frames, call: &MemoryCall) -> Result<Progress, Obstacle> {
+        let memory = &mut self.memory;
+        let result = match call {
+            MemoryCall::Map { range, flags } => {
+                memory.map(frames, range, *flags)?;
+                if flags.eager {
+                    return Ok(Progress::More(MemoryCall::Populate { range: range.clone() }));
+                }
+                0
+            }
+            MemoryCall::Populate { range } => {
+                let mut left = range.clone();
+                memory.touch_piece(frames, &mut left)?;
+                return Ok(rest(left, |range| MemoryCall::Populate { range }));
+            }
+            MemoryCall::Unmap { range } => {
+                memory.unmap(frames, range)?;
+                0
+            }
+            MemoryCall::Protect { range, permissions } => {
+                let mut left = range.clone();
+                memory.protect_piece(frames, &mut left, *permissions)?;
+                return Ok(rest(left, |range| MemoryCall::Protect { range, permissions: *permissions }));
+            }
+            MemoryCall::SpaceCreate => u64::from(memory.create_space(frames)?.0),
+            MemoryCall::SpaceClone(space) => u64::from(memory.clone_space(frames, *space)?.0),
+            MemoryCall::SpaceSwitch(space) => {
+                memory.switch(*space)?;
+                0
+            }
+            MemoryCall::SpaceDestroy(space) => {
+                memory.destroy_space(frames, *space)?;
+                0
+            }
+            MemoryCall::SegmentCreate => u64::from(memory.create_segment()?.0),
+            MemoryCall::Share { segment, space, address } => {
+                memory.share(frames, *segment, *space, *address)?;
+                0
+            }
+            MemoryCall::SegmentDestroy(segment) => {
+                memory.destroy_segment(frames, *segment)?;
+                0
+            }
+            MemoryCall::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
+        };
+        Ok(Progress::Done(result))
+    }
+}
+
+fn segment_index(segment: u64) -> Result<SegmentIndex, Refusal> {
+    u32::try_from(segment).map(SegmentIndex).map_err(|_| Refusal::NoSuchSegment)
+}
+
+/// What follows when a piece is done.
+fn rest(left: Stretch, call: impl FnOnce(Stretch) -> MemoryCall) -> Progress {
+    if left.pages.is_empty() { Progress::Done(0) } else { Progress::More(call(left)) }
+}
+
+/// The result of `inspect`.
+fn describe(found: Option<crate::memory::tree::Found>) -> u64 {
+    const RESIDENT: u64 = 1 << 3;
+    const LAZY: u64 = 1 << 4;
+    const LARGE: u64 = 1 << 5;
+    let Some(found) = found else { return 0 };
+    let permissions = found.permissions().map_or(0, Permissions::bits);
+    match found.view {
+        View::Page { .. } => permissions | RESIDENT | if found.level > 1 { LARGE } else { 0 },
+        View::Lazy { large, .. } => permissions | LAZY | if large { LARGE } else { 0 },
+        View::Empty | View::Table { .. } => 0,
+    }
+}

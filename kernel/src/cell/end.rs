@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How cells end, in words that a person understands.
+
+use crate::memory::Usage;
+use pando_abi::limits::REPORTED_CALLS;
+use pando_machine::Violation;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a cell ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its program ended by itself.
+    Exited {
+        /// The program's status.
+        status: u8,
+    },
+    /// A signal of its libOS ended its program.
+    Signalled {
+        /// The signal's number.
+        signal: u8,
+        /// What the program touched.
+        address: u64,
+        /// Where the program stood.
+        instruction: u64,
+    },
+    /// An exception that nobody in the cell takes.
+    Fault(FaultReport),
+    /// An exception while the libOS was handling its own.
+    DoubleFault(FaultReport),
+    /// Something that no cell may do.
+    Violation(Violation),
+    /// Its memory quota is used up, and it needed a page to go on.
+    Quota,
+    /// The machine is full, and this cell exceeded its share most.
+    MachineFull,
+    /// The operator ended it.
+    Killed,
+    /// Its time was up.
+    TimedOut,
+    /// It keeps faulting on memory that is there: the machine does not see its tables.
+    Stuck {
+        /// The address.
+        address: u64,
+    },
+    /// The host failed.
+    Host(String),
+}
+
+/// An exception, for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultReport {
+    /// The vector.
+    pub vector: u8,
+    /// The error code.
+    pub error: u64,
+    /// The address that was touched.
+    pub address: u64,
+    /// Where the cell stood.
+    pub instruction: u64,
+}
+
+impl fmt::Display for FaultReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.vector {
+            0 => "division error",
+            1 => "debug exception",
+            3 => "breakpoint",
+            4 => "overflow",
+            5 => "bound exceeded",
+            6 => "invalid instruction",
+            7 => "no coprocessor",
+            8 => "double fault",
+            11 => "segment not present",
+            12 => "stack fault",
+            13 => "protection fault",
+            14 => "page fault",
+            16 => "x87 exception",
+            17 => "unaligned access",
+            19 => "vector exception",
+            _ => "exception",
+        };
+        if self.vector == 14 {
+            let tried = match (self.error & 16 != 0, self.error & 2 != 0) {
+                (true, _) => "executing",
+                (_, true) => "writing",
+                _ => "reading",
+            };
+            write!(f, "{name} {tried} address {:#x} (instruction at {:#x})", self.address, self.instruction)
+        } else {
+            write!(f, "{name} (instruction at {:#x}, error code {:#x})", self.instruction, self.error)
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Exited { status } => write!(f, "exited with status {status}"),
+            End::Signalled { signal, address: 0, instruction: 0 } => write!(f, "ended by {}", signal_name(*signal)),
+            End::Signalled { signal, address, instruction } => {
+                write!(f, "ended by {}: touched address {address:#x} (instruction at {instruction:#x})", signal_name(*signal))
+            }
+            End::Fault(fault) => write!(f, "{fault}, and nobody in the cell handles it"),
+            End::DoubleFault(fault) => write!(f, "{fault} while its libOS was handling another"),
+            End::Violation(violation) => write!(f, "{violation}"),
+            End::Quota => f.write_str("its memory quota is used up"),
+            End::MachineFull => f.write_str("the machine is out of memory, and this cell used most"),
+            End::Killed => f.write_str("killed"),
+            End::TimedOut => f.write_str("its time was up"),
+            End::Stuck { address } => write!(f, "keeps faulting on memory that is there, at {address:#x}"),
+            End::Host(error) => write!(f, "the host failed: {error}"),
+        }
+    }
+}
+
+fn signal_name(signal: u8) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL (illegal instruction)",
+        5 => "SIGTRAP (trap)",
+        6 => "SIGABRT (aborted)",
+        7 => "SIGBUS (bus error)",
+        8 => "SIGFPE (arithmetic error)",
+        9 => "SIGKILL (killed)",
+        11 => "SIGSEGV (segmentation fault)",
+        13 => "SIGPIPE (broken pipe)",
+        14 => "SIGALRM",
+        15 => "SIGTERM (terminated)",
+        _ => return format!("signal {signal}"),
+    };
+    name.into()
+}
+
+/// What a cell did, counted from the first day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times it left its vCPU for any reason.
+    pub exits: u64,
+    /// Hypercalls.
+    pub hypercalls: u64,
+    /// `syscall` instructions that exited.
+    pub syscalls: u64,
+    /// Exceptions handed to its libOS.
+    pub exceptions: u64,
+    /// Page faults that the kernel resolved.
+    pub faults: u64,
+    /// Upcalls for events.
+    pub events: u64,
+    /// Times its quantum ended.
+    pub preemptions: u64,
+    /// How long it ran.
+    pub cpu: Duration,
+}
+
+/// What a libOS reported of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// System calls that programs made.
+    pub calls: u64,
+    /// Those that the libOS does not implement.
+    pub missing_calls: u64,
+    /// Their numbers, a bit each.
+    pub missing: [u64; REPORTED_CALLS / 64],
+}
+
+/// All that is left of a cell that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Why it ended.
+    pub end: End,
+    /// What it did.
+    pub counters: Counters,
+    /// What memory it had.
+    pub usage: Usage,
+    /// What its libOS said; zeros if it said nothing.
+    pub report: Report,
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cells: tiny virtual machines. The unit of scheduling, accounting, cloning and destruction.
+
+pub mod call;
+pub mod end;
+pub mod registers;
+pub mod upcall;
+
+use crate::memory::{AccountId, Frames, SpaceSet};
+use call::Operation;
+use end::{Counters, End};
+use pando_abi::EventSet;
+use pando_machine::{Context, Nanos, PageCount, VectorState};
+
+/// Name of a cell: an index and a generation, so that a stale name is recognised. Known to the operator only; cells have no names for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CellId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl std::fmt::Display for CellId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// What a new cell shall be.
+#[derive(Clone, Debug)]
+pub struct CellConfig {
+    /// Frames that it may have, tables included.
+    pub quota: PageCount,
+    /// Its host name; cut at the abi's limit.
+    pub host_name: String,
+}
+
+/// What a cell is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Being built; not yet started.
+    New,
+    /// Waits for the gatekeeper.
+    Waiting,
+    /// Waits for its quantum.
+    Ready,
+    /// Has a vCPU.
+    Running {
+        /// Which.
+        vcpu: usize,
+    },
+    /// Waits for an event or a moment.
+    Idle {
+        /// The moment.
+        until: Nanos,
+    },
+    /// Waits for the machine's next flush, which will free memory.
+    AwaitingFlush,
+    /// A template: never runs again.
+    Frozen,
+}
+
+/// What the result register receives when the cell is next loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resumption {
+    /// Nothing: the context is complete.
+    AsIs,
+    /// The pending events: it returns from idling.
+    WithEvents,
+    /// The generation: it returns from freezing, as a clone.
+    WithGeneration,
+}
+
+/// Where a cell's vector state is while the cell is on no vCPU (line 7 of the context contract).
+#[derive(Clone, Debug)]
+pub enum Vector {
+    /// The cell declared it dead; it gets the initial state.
+    Dead,
+    /// It was taken off its vCPU with the cell.
+    Saved(VectorState),
+}
+
+/// Who a cell is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Grows at every clone.
+    pub generation: u64,
+    /// Which clone of its source this is.
+    pub clone_index: u64,
+    /// Its host name.
+    pub host_name: String,
+    /// Whether its virtual registers still show somebody else's.
+    pub stale: bool,
+}
+
+/// A cell.
+pub struct Cell {
+    pub(crate) id: CellId,
+    pub(crate) state: State,
+    pub(crate) context: Context,
+    pub(crate) memory: SpaceSet,
+    pub(crate) vector: Vector,
+    pub(crate) resumption: Resumption,
+    /// A hypercall that is not finished: its next piece comes before the cell runs.
+    pub(crate) operation: Option<Operation>,
+    /// Events that have happened while the cell was not looking.
+    pub(crate) events: EventSet,
+    pub(crate) identity: Identity,
+    pub(crate) clones_made: u64,
+    /// Why it shall end at its next exit.
+    pub(crate) doom: Option<End>,
+    pub(crate) counters: Counters,
+    /// The vCPU that it ran on last.
+    pub(crate) last_vcpu: Option<usize>,
+    /// Faults in a row that the tables say cannot happen, and where.
+    pub(crate) spurious: (u64, u32),
+}
+
+impl Cell {
+    /// A cell with an empty memory.
+    pub(crate) fn new(id: CellId, memory: SpaceSet, host_name: String) -> Cell {
+        Cell {
+            id,
+            state: State::New,
+            context: Context::default(),
+            memory,
+            vector: Vector::Dead,
+            resumption: Resumption::AsIs,
+            operation: None,
+            events: EventSet::NONE,
+            identity: Identity { generation: 0, clone_index: 0, host_name, stale: true },
+            clones_made: 0,
+            doom: None,
+            counters: Counters::default(),
+            last_vcpu: None,
+            spurious: (0, 0),
+        }
+    }
+
+    /// A clone: the same context and memory, another identity. O(spaces + segments).
+    pub(crate) fn clone_as(&mut self, id: CellId, frames: &mut Frames, account: AccountId) -> Cell {
+        let memory = self.memory.clone_set(frames, account);
+        let clone_index = self.clones_made;
+        self.clones_made += 1;
+        let identity =
+            Identity { generation: self.identity.generation + 1, clone_index, host_name: self.identity.host_name.clone(), stale: true };
+        Cell {
+            state: State::New,
+            context: self.context,
+            vector: self.vector.clone(),
+            resumption: self.resumption,
+            events: self.events.with(pando_abi::Event::Generation),
+            identity,
+            ..Cell::new(id, memory, String::new())
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's side of a cell's virtual registers: copied in, copied out, never pointed at.
+
+use super::Cell;
+use super::end::Report;
+use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::{Frames, spaces::Obstacle};
+use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
+use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, REPORTED_CALLS};
+use pando_abi::virtual_registers::{Control, offset};
+use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex, cpuid};
+
+/// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them as they are and cannot remap them.
+pub(crate) const KEPT_PAGES: u64 = (CPUID_TABLE - SYSTEM) / PAGE_SIZE + CPUID_TABLE_PAGES;
+
+fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(chunk.try_into().expect("chunks of eight"));
+    }
+    words
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+impl Cell {
+    /// Maps and fills the pages that the kernel keeps: virtual registers, rings, CPUID table.
+    ///
+    /// # Errors
+    /// The quota is too small.
+    pub(crate) fn lay_out(&mut self, frames: &mut Frames) -> Result<(), Obstacle> {
+        for (address, pages, permissions) in [
+            (VIRTUAL_REGISTERS, 1, Permissions::READ_WRITE),
+            (CONSOLE_RINGS, 1, Permissions::READ_WRITE),
+            (CPUID_TABLE, CPUID_TABLE_PAGES, Permissions::READ),
+        ] {
+            let range = self.memory.check(SpaceIndex(0), address, pages)?;
+            self.memory.map(frames, &range, MapFlags::lazy(permissions))?;
+        }
+        let end = cpuid::Entry { leaf: cpuid::END, ..Default::default() };
+        let room = (CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE - 1;
+        let table: Vec<u8> = frames.machine().cpuid().into_iter().take(room).chain([end]).flat_map(cpuid::Entry::to_bytes).collect();
+        self.poke(frames, CPUID_TABLE, &table).map_err(short)?;
+        let clock = frames.machine().clock();
+        let time = [clock.scale, clock.tsc_base, 0, clock.wall_base, clock.frequency];
+        self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time)).map_err(short)?;
+        // A libOS starts inside itself, without a timer.
+        self.set_word(frames, offset::LEVEL, 1).map_err(short)?;
+        self.set_word(frames, offset::CRITICAL, 1).map_err(short)?;
+        self.set_word(frames, offset::TIMER, u64::MAX).map_err(short)
+    }
+
+    fn poke(&mut self, frames: &mut Frames, address: u64, bytes: &[u8]) -> Result<(), CopyError> {
+        self.memory.write(frames, address, bytes, Behalf::Operator)
+    }
+
+    /// Reads the control words.
+    pub(crate) fn control(&mut self, frames: &Frames) -> Control {
+        let mut bytes = [0; Control::WORDS * 8];
+        // The page is mapped for the cell's whole life; were it not, a cell without entries is what the zeros describe.
+        let _ = self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, Behalf::Operator);
+        Control::from_words(words(&bytes))
+    }
+
+    /// Writes one word of the page.
+    pub(crate) fn set_word(&mut self, frames: &mut Frames, offset: usize, value: u64) -> Result<(), CopyError> {
+        self.poke(frames, VIRTUAL_REGISTERS + offset as u64, &value.to_le_bytes())
+    }
+
+    /// Writes words of the page.
+    pub(crate) fn set_words(&mut self, frames: &mut Frames, offset: usize, values: &[u64]) -> Result<(), CopyError> {
+        self.poke(frames, VIRTUAL_REGISTERS + offset as u64, &bytes_of(values))
+    }
+
+    /// Writes who the cell is, if the page does not say so yet: fresh entropy for a fresh generation.
+    pub(crate) fn refresh_identity(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
+        if !self.identity.stale {
+            return Ok(());
+        }
+        let mut entropy = [0; ENTROPY_BYTES];
+        frames.machine().entropy(&mut entropy);
+        let name = self.identity.host_name.as_bytes();
+        let length = name.len().min(HOST_NAME_BYTES);
+        let mut bytes = bytes_of(&[self.identity.generation, self.identity.clone_index]);
+        bytes.extend(entropy);
+        bytes.extend((length as u64).to_le_bytes());
+        bytes.extend(&name[..length]);
+        bytes.resize(offset::HOST_NAME_LENGTH - offset::IDENTITY + 8 + HOST_NAME_BYTES, 0);
+        self.poke(frames, VIRTUAL_REGISTERS + offset::IDENTITY as u64, &bytes)?;
+        self.refresh_memory(frames)?;
+        self.identity.stale = false;
+        Ok(())
+    }
+
+    /// Writes how much memory the cell has.
+    pub(crate) fn refresh_memory(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
+        let usage = frames.usage(self.memory.account());
+        self.set_words(frames, offset::MEMORY, &[usage.quota.0, usage.used.0])
+    }
+
+    /// What the libOS reports.
+    pub(crate) fn report(&mut self, frames: &Frames) -> Report {
+        const WORDS: usize = 2 + REPORTED_CALLS / 64;
+        let mut bytes = [0; WORDS * 8];
+        let _ = self.memory.read(frames, VIRTUAL_REGISTERS + offset::REPORT as u64, &mut bytes, Behalf::Operator);
+        let [calls, missing_calls, missing @ ..] = words::<WORDS>(&bytes);
+        Report { calls, missing_calls, missing }
+    }
+}
+
+fn short(error: CopyError) -> Obstacle {
+    match error {
+        CopyError::Shortage(shortage) => Obstacle::Short(shortage),
+        CopyError::Refused => Obstacle::Refused(pando_abi::Refusal::BadAddress),
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Upcalls: how exceptions and events reach a libOS.
+
+use super::Cell;
+use super::end::{End, FaultReport};
+use crate::memory::Frames;
+use crate::memory::copy::CopyError;
+use pando_abi::registers::cause;
+use pando_abi::virtual_registers::{Control, offset};
+use pando_abi::{Event, EventSet, SavedContext};
+use pando_machine::{Exception, Nanos};
+
+impl Cell {
+    /// Hands an exception to the libOS.
+    ///
+    /// # Errors
+    /// Nobody takes it, or it is the libOS's third in a row: the cell's end. Or there is no memory to save the context.
+    pub(crate) fn raise(&mut self, frames: &mut Frames, exception: Exception) -> Result<(), End> {
+        let control = self.control(frames);
+        let Exception { vector, error, address } = exception;
+        let report = FaultReport { vector, error, address, instruction: self.context.registers.rip };
+        if control.exception_entry == 0 {
+            return Err(End::Fault(report));
+        }
+        if level(&control, self.context.registers.rip) >= 2 {
+            return Err(End::DoubleFault(report));
+        }
+        self.counters.exceptions += 1;
+        self.enter(frames, &control, control.exception_entry, u64::from(vector), error, address)
+    }
+
+    /// Hands a system call to the libOS.
+    ///
+    /// # Errors
+    /// As for an exception.
+    pub(crate) fn raise_syscall(&mut self, frames: &mut Frames) -> Result<(), End> {
+        let control = self.control(frames);
+        let report = FaultReport { vector: 6, error: 0, address: 0, instruction: self.context.registers.rip };
+        if control.exception_entry == 0 {
+            return Err(End::Fault(report));
+        }
+        if level(&control, self.context.registers.rip) >= 2 {
+            return Err(End::DoubleFault(report));
+        }
+        self.counters.syscalls += 1;
+        self.enter(frames, &control, control.exception_entry, cause::SYSCALL, 0, 0)
+    }
+
+    /// Shows the cell what has happened, and makes the upcall if it may be interrupted. Says when its timer is next due.
+    ///
+    /// # Errors
+    /// No memory to write it down: the cell's end.
+    pub(crate) fn deliver_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<Nanos, End> {
+        let mut control = self.control(frames);
+        if Nanos(control.timer) <= now {
+            self.events = self.events.with(Event::Timer);
+            control.timer = u64::MAX;
+            self.set_word(frames, offset::TIMER, u64::MAX).map_err(end_of)?;
+        }
+        if !self.events.is_empty() {
+            control.pending |= self.events.0;
+            self.events = EventSet::NONE;
+            self.set_word(frames, offset::PENDING, control.pending).map_err(end_of)?;
+        }
+        let deliverable = control.pending & !control.mask;
+        let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0;
+        if deliverable != 0 && interruptible && control.event_entry != 0 {
+            self.counters.events += 1;
+            self.enter(frames, &control, control.event_entry, cause::EVENTS, deliverable, 0)?;
+        }
+        Ok(Nanos(control.timer))
+    }
+
+    /// Whether an unmasked event waits, so that idling would end at once.
+    pub(crate) fn has_unmasked_events(&mut self, frames: &Frames) -> bool {
+        let control = self.control(frames);
+        (control.pending | self.events.0) & !control.mask != 0
+    }
+
+    /// Saves the context and enters the libOS.
+    fn enter(&mut self, frames: &mut Frames, control: &Control, entry: u64, cause: u64, error: u64, address: u64) -> Result<(), End> {
+        let registers = &mut self.context.registers;
+        let below = level(control, registers.rip) as usize;
+        let saved = SavedContext::new(registers, cause, error, address);
+        registers.rip = entry;
+        registers.rsp = control.stacks[below];
+        // A libOS expects to be entered without single steps, with strings going up.
+        registers.rflags = 0;
+        let place = offset::SAVES + below * SavedContext::WORDS * 8;
+        self.set_words(frames, place, &saved.to_words()).map_err(end_of)?;
+        self.set_words(frames, offset::CRITICAL, &[1, below as u64 + 1]).map_err(end_of)?;
+        if !self.context.is_loadable() {
+            return Err(End::Violation(pando_machine::Violation::BadContext));
+        }
+        Ok(())
+    }
+}
+
+/// How deep the cell is in its libOS: what it says, but on the way out at least 1.
+fn level(control: &Control, rip: u64) -> u64 {
+    control.level.max(u64::from(control.leaving(rip)))
+}
+
+/// The end of a cell whose virtual registers could not be written.
+pub(crate) fn end_of(error: CopyError) -> End {
+    match error {
+        CopyError::Shortage(crate::memory::Shortage::Machine) => End::MachineFull,
+        CopyError::Shortage(crate::memory::Shortage::Quota) | CopyError::Refused => End::Quota,
+    }
+}
+
+const _: () = assert!(offset::LEVEL == offset::CRITICAL + 8, "`enter` writes both words at once");

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The console: bytes in, bytes out, with back-pressure both ways.
+//!
+//! [`Console`] is the cell's side, served under the kernel lock; [`ConsolePort`] is the host's, with a lock of its own. Lock order: the kernel's, then the port's;
+//! a port's owner wakes the cell only after letting go of the port.
+
+use super::ring::RingState;
+use crate::limits::CONSOLE_BYTES;
+use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::{Frames, Shortage, SpaceSet};
+use pando_abi::layout::CONSOLE_RINGS;
+use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use pando_abi::ring::{ConsoleRings, ERRORS, OUTPUT};
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// What a descriptor's length says when its memory was not the cell's to use.
+const FAULTED: u32 = u32::MAX;
+
+/// Which of a cell's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Errors,
+}
+
+#[derive(Default)]
+struct Buffers {
+    input: VecDeque<u8>,
+    input_closed: bool,
+    output: VecDeque<(Stream, Vec<u8>)>,
+    output_bytes: usize,
+    output_closed: bool,
+    /// The cell has more to say than there was room for.
+    cell_waits: bool,
+}
+
+/// The host's end of a console.
+pub struct ConsolePort {
+    buffers: Mutex<Buffers>,
+    changed: Condvar,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl ConsolePort {
+    fn lock(&self) -> MutexGuard<'_, Buffers> {
+        self.buffers.lock().expect("no holder of a console's lock panics")
+    }
+
+    /// Gives the cell input; waits while it has enough. `false`: the cell has ended and nobody will read it.
+    pub fn send(&self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let mut buffers = self.lock();
+            while buffers.input.len() >= CONSOLE_BYTES && !buffers.output_closed {
+                buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
+            }
+            if buffers.output_closed {
+                return false;
+            }
+            let room = CONSOLE_BYTES - buffers.input.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            buffers.input.extend(now);
+            bytes = later;
+            drop(buffers);
+            (self.wake)();
+        }
+        true
+    }
+
+    /// Says that no more input comes.
+    pub fn close_input(&self) {
+        self.lock().input_closed = true;
+        (self.wake)();
+    }
+
+    /// The next bytes that the cell wrote; waits for some. `None`: it has ended and said all.
+    pub fn receive(&self) -> Option<(Stream, Vec<u8>)> {
+        let mut buffers = self.lock();
+        loop {
+            if let Some((stream, bytes)) = buffers.output.pop_front() {
+                buffers.output_bytes -= bytes.len();
+                let waits = buffers.cell_waits && buffers.output_bytes <= CONSOLE_BYTES / 2;
+                if waits {
+                    buffers.cell_waits = false;
+                }
+                drop(buffers);
+                if waits {
+                    (self.wake)();
+                }
+                return Some((stream, bytes));
+            }
+            if buffers.output_closed {
+                return None;
+            }
+            buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
+        }
+    }
+
+    /// Says that the cell has ended.
+    pub(crate) fn close(&self) {
+        self.lock().output_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The cell's end of a console.
+pub struct Console {
+    transmit: RingState,
+    receive: RingState,
+    /// Bytes of the next transmit descriptor that are already out.
+    progress: u32,
+    port: Arc<ConsolePort>,
+}
+
+impl Console {
+    /// A console; `wake` is called, without any lock, when the cell should look again.
+    pub(crate) fn new(wake: Box<dyn Fn() + Send + Sync>) -> Console {
+        let transmit = CONSOLE_RINGS + offset_of!(ConsoleRings, transmit) as u64;
+        let receive = CONSOLE_RINGS + offset_of!(ConsoleRings, receive) as u64;
+        Console {
+            transmit: RingState::new(transmit, TRANSMIT_DESCRIPTORS),
+            receive: RingState::new(receive, RECEIVE_DESCRIPTORS),
+            progress: 0,
+            port: Arc::new(ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake }),
+        }
+    }
+
+    /// The console of a clone: the same place in the rings, nothing in the buffers.
+    pub(crate) fn clone_with(&self, wake: Box<dyn Fn() + Send + Sync>) -> Console {
+        Console { transmit: self.transmit, receive: self.receive, progress: self.progress, ..Console::new(wake) }
+    }
+
+    /// The host's end.
+    pub(crate) fn port(&self) -> &Arc<ConsolePort> {
+        &self.port
+    }
+
+    /// Moves what can be moved between rings and buffers; `true` if that is something the cell waits for. Bounded by what the buffers hold.
+    ///
+    /// # Errors
+    /// No memory for a page of the cell's that would have to be made.
+    pub(crate) fn serve(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
+        let sent = self.serve_transmit(frames, memory)?;
+        let received = self.serve_receive(frames, memory)?;
+        Ok(sent || received)
+    }
+
+    fn serve_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
+        let mut moved = false;
+        // The ring's length bounds the loop even if the cell's count runs on.
+        for _ in 0..TRANSMIT_DESCRIPTORS {
+            let Some(descriptor) = self.transmit.next(frames, memory) else { break };
+            let stream = match descriptor.tag {
+                OUTPUT => Stream::Output,
+                ERRORS => Stream::Errors,
+                _ => {
+                    self.finish_transmit(frames, memory, FAULTED)?;
+                    moved = true;
+                    continue;
+                }
+            };
+            // The cell may have made the descriptor shorter since its first part went out.
+            let left = descriptor.length.min(MAX_DESCRIPTOR_BYTES).saturating_sub(self.progress);
+            let mut buffers = self.port.lock();
+            let room = CONSOLE_BYTES.saturating_sub(buffers.output_bytes);
+            if room == 0 && left > 0 {
+                buffers.cell_waits = true;
+                break;
+            }
+            let count = room.min(left as usize);
+            let mut bytes = vec![0; count];
+            let address = descriptor.address.wrapping_add(u64::from(self.progress));
+            if memory.read(frames, address, &mut bytes, Behalf::Cell).is_err() {
+                drop(buffers);
+                self.finish_transmit(frames, memory, FAULTED)?;
+                moved = true;
+                continue;
+            }
+            buffers.output_bytes += count;
+            if count > 0 {
+                buffers.output.push_back((stream, bytes));
+                self.port.changed.notify_all();
+            }
+            drop(buffers);
+            self.progress += count as u32;
+            if count == left as usize {
+                self.finish_transmit(frames, memory, descriptor.length)?;
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), Shortage> {
+        self.progress = 0;
+        ring_result(self.transmit.take(frames, memory, length))
+    }
+
+    fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
+        let mut moved = false;
+        for _ in 0..RECEIVE_DESCRIPTORS {
+            let Some(descriptor) = self.receive.next(frames, memory) else { break };
+            let mut buffers = self.port.lock();
+            if buffers.input.is_empty() && !buffers.input_closed {
+                break;
+            }
+            let count = buffers.input.len().min(descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize);
+            let bytes: Vec<u8> = buffers.input.iter().take(count).copied().collect();
+            let length = match memory.write(frames, descriptor.address, &bytes, Behalf::Cell) {
+                Ok(()) => count as u32,
+                Err(CopyError::Refused) => FAULTED,
+                Err(CopyError::Shortage(shortage)) => return Err(shortage),
+            };
+            if length != FAULTED {
+                buffers.input.drain(..count);
+                self.port.changed.notify_all();
+            }
+            drop(buffers);
+            ring_result(self.receive.take(frames, memory, length))?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+}
+
+/// The rings' page is always mapped; only memory can be short.
+fn ring_result(result: Result<(), CopyError>) -> Result<(), Shortage> {
+    match result {
+        Ok(()) | Err(CopyError::Refused) => Ok(()),
+        Err(CopyError::Shortage(shortage)) => Err(shortage),
+    }
+}

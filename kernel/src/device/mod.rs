@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices: what a cell can reach beyond its memory. They start initialised; there is nothing to probe.
+
+pub mod console;
+pub(crate) mod ring;

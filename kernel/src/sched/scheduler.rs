@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The scheduler: which runnable cell runs next (Denali section 3.2.1).
+
+use crate::cell::CellId;
+use crate::limits::OVERTAKING;
+use std::collections::VecDeque;
+
+/// Why a cell became runnable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It used up its quantum, or was just let in.
+    Turn,
+    /// It comes back from idling.
+    Woken,
+}
+
+/// Orders runnable cells. A cell that has ended may still be named; the core loop skips it.
+pub trait Scheduler: Send {
+    /// A cell has become runnable.
+    fn ready(&mut self, cell: CellId, reason: Reason);
+
+    /// Takes the cell that runs next.
+    fn next(&mut self) -> Option<CellId>;
+
+    /// Whether anybody waits for a turn.
+    fn is_empty(&self) -> bool;
+}
+
+/// Round robin; cells that come back from idling are compensated: they go first, but only so many times in a row.
+#[derive(Debug, Default)]
+pub struct RoundRobin {
+    woken: VecDeque<CellId>,
+    others: VecDeque<CellId>,
+    overtaken: u32,
+}
+
+impl Scheduler for RoundRobin {
+    fn ready(&mut self, cell: CellId, reason: Reason) {
+        match reason {
+            Reason::Turn => self.others.push_back(cell),
+            Reason::Woken => self.woken.push_back(cell),
+        }
+    }
+
+    fn next(&mut self) -> Option<CellId> {
+        if self.overtaken < OVERTAKING
+            && let Some(cell) = self.woken.pop_front()
+        {
+            if !self.others.is_empty() {
+                self.overtaken += 1;
+            }
+            return Some(cell);
+        }
+        self.overtaken = 0;
+        self.others.pop_front().or_else(|| self.woken.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.woken.is_empty() && self.others.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reason, RoundRobin, Scheduler};
+    use crate::cell::CellId;
+    use crate::limits::OVERTAKING;
+
+    const fn cell(index: u32) -> CellId {
+        CellId { index, generation: 0 }
+    }
+
+    #[test]
+    fn idlers_go_first_but_starve_nobody() {
+        let mut scheduler = RoundRobin::default();
+        scheduler.ready(cell(0), Reason::Turn);
+        for _ in 0..OVERTAKING {
+            scheduler.ready(cell(1), Reason::Woken);
+            assert_eq!(scheduler.next(), Some(cell(1)));
+        }
+        scheduler.ready(cell(1), Reason::Woken);
+        assert_eq!(scheduler.next(), Some(cell(0)));
+        assert_eq!(scheduler.next(), Some(cell(1)));
+        assert_eq!(scheduler.next(), None);
+    }
+
+    #[test]
+    fn the_others_take_turns() {
+        let mut scheduler = RoundRobin::default();
+        for round in 0..3 {
+            for index in 0..3 {
+                scheduler.ready(cell(index), Reason::Turn);
+            }
+            let order: Vec<_> = std::iter::from_fn(|| scheduler.next()).collect();
+            assert_eq!((round, order), (round, vec![cell(0), cell(1), cell(2)]));
+        }
+    }
+}
