@@ -1,9 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library OS: Linux as a library, inside the cell.
+//!
+//! A program's system calls and exceptions arrive as upcalls ([`upcall`]); the [table of calls](table) leads to one module for each family.
+//! All state is one [`process::Process`]; what needs the cell is reached through `pando_rt`, the rest is plain logic that the host tests.
 #![no_std]
+#![forbid(unsafe_code)]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod elf;
 pub mod erofs;
+pub mod errno;
+pub mod exceptions;
+pub mod files;
+pub mod identity;
+pub mod loader;
+pub mod memory;
+pub mod process;
+pub mod random;
+pub mod signals;
+pub mod stack;
+pub mod table;
+pub mod threads;
+pub mod time;
+pub mod upcall;
+pub mod user;

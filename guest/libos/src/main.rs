@@ -3,14 +3,13 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
-pando_rt::program!(boot);
+extern crate alloc;
 
 #[cfg(target_os = "none")]
-fn boot() -> ! {
-    pando_rt::hypercall::freeze();
-    pando_rt::console::send_bytes(pando_rt::console::Stream::Output, b"hello\n");
-    pando_rt::hypercall::exit(0, 0, 0, 0)
-}
+mod boot;
+
+#[cfg(target_os = "none")]
+pando_rt::program!(boot::boot);
 
 /// The image is for cells; on the host there is nothing to run.
 #[cfg(not(target_os = "none"))]

@@ -104,30 +104,35 @@ impl Ring {
     }
 }
 
-/// Sends `length` bytes at `address`. Returns how many were taken before memory was found missing.
-fn send(stream: Stream, address: u64, length: u64) -> u64 {
+/// Sends stretches of memory, given as address and length, one after the other. Returns how many bytes were taken before memory was found missing.
+fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>) -> u64 {
     let ring = Ring::transmit();
     let tag = match stream {
         Stream::Output => OUTPUT,
         Stream::Errors => ERRORS,
     };
+    let limit = u64::from(MAX_DESCRIPTOR_BYTES);
+    let pieces = stretches.flat_map(|(address, length)| {
+        (0..length.div_ceil(limit)).map(move |index| (address + index * limit, limit.min(length - index * limit)))
+    });
+    let mut pieces = pieces.fuse().peekable();
     let mut sent = 0;
-    while sent < length {
+    while pieces.peek().is_some() {
         // A ring's worth at a time, then wait for its last descriptor: they are taken in order.
-        let start = sent;
         let first = ring.posted.load(Ordering::Relaxed);
-        let mut number = first;
-        while sent < length && number.wrapping_sub(first) < ring.length {
-            let bytes = (length - sent).min(u64::from(MAX_DESCRIPTOR_BYTES));
-            ring.post(Descriptor { address: address + sent, length: bytes as u32, tag });
-            sent += bytes;
-            number = number.wrapping_add(1);
+        let mut lengths = [0; TRANSMIT_DESCRIPTORS];
+        let mut count = 0;
+        for (room, (address, length)) in lengths.iter_mut().zip(&mut pieces) {
+            ring.post(Descriptor { address, length: length as u32, tag });
+            *room = length;
+            count += 1;
         }
-        ring.wait(number.wrapping_sub(1), NO_DEADLINE);
-        for index in 0..number.wrapping_sub(first) {
+        ring.wait(first.wrapping_add(count - 1), NO_DEADLINE);
+        for (index, length) in (0..count).zip(lengths) {
             if ring.taken(first.wrapping_add(index)).is_some_and(|descriptor| descriptor.length == NOT_THERE) {
-                return start + index * u64::from(MAX_DESCRIPTOR_BYTES);
+                return sent;
             }
+            sent += length;
         }
     }
     sent
@@ -137,16 +142,17 @@ fn send(stream: Stream, address: u64, length: u64) -> u64 {
 ///
 /// # Errors
 /// The first of them cannot be read.
-pub fn send_user(stream: Stream, range: UserRange) -> Result<u64, Fault> {
-    match send(stream, range.start(), range.length()) {
-        0 if range.length() > 0 => Err(Fault),
+pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Fault> {
+    let empty = ranges.iter().all(|range| range.length() == 0);
+    match send(stream, ranges.iter().map(|range| (range.start(), range.length()))) {
+        0 if !empty => Err(Fault),
         sent => Ok(sent),
     }
 }
 
 /// Sends bytes of the libOS.
 pub fn send_bytes(stream: Stream, bytes: &[u8]) {
-    send(stream, bytes.as_ptr().addr() as u64, bytes.len() as u64);
+    send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)));
 }
 
 /// What was received ahead.

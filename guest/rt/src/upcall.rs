@@ -11,7 +11,7 @@ use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ptr::addr_of_mut;
 
-use pando_abi::registers::{FIXED_FLAGS, USER_CODE, USER_DATA, USER_FLAGS};
+use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Registers, SavedContext, layout};
 
@@ -175,14 +175,11 @@ extern "C" fn deliver_events() {
 /// Leaves in a context only what `iretq` takes without an exception.
 fn constrain(context: &mut SavedContext) {
     context.rflags = context.rflags & USER_FLAGS | FIXED_FLAGS;
-    context.cs = context.cs & 0xffff;
-    context.ss = context.ss & 0xffff;
 }
 
 /// Starts the application with these registers. What the libOS did before is over: from here on it runs in upcalls.
 pub fn enter(start: &Registers) -> ! {
     let mut context = SavedContext::new(start, 0, 0, 0);
-    (context.cs, context.ss) = (USER_CODE, USER_DATA);
     constrain(&mut context);
     // SAFETY: 1: nothing has run yet that an upcall of level 0 could have interrupted. 2: as for `exception`.
     unsafe { *saved(0) = context };

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a system call failed, with Linux's numbers.
+
+use pando_abi::Refusal;
+use pando_rt::user::Fault;
+
+use crate::erofs;
+
+/// Declares the errors with numbers and texts.
+macro_rules! errors {
+    ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)*) => {
+        /// Why a system call failed. The names are Linux's.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(clippy::upper_case_acronyms, reason = "the standard names")]
+        #[repr(u16)]
+        pub enum Errno { $($(#[doc = $doc])+ $name = $number,)* }
+
+        impl Errno {
+            /// What the error means, as Linux programs print it.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self { $(Errno::$name => concat!($($doc),+).trim_ascii(),)* }
+            }
+        }
+    };
+}
+
+errors! {
+    /// operation not permitted
+    EPERM = 1,
+    /// no such file or directory
+    ENOENT = 2,
+    /// no such process
+    ESRCH = 3,
+    /// input/output error
+    EIO = 5,
+    /// no such device or address
+    ENXIO = 6,
+    /// exec format error
+    ENOEXEC = 8,
+    /// bad file descriptor
+    EBADF = 9,
+    /// no child processes
+    ECHILD = 10,
+    /// resource temporarily unavailable
+    EAGAIN = 11,
+    /// cannot allocate memory
+    ENOMEM = 12,
+    /// permission denied
+    EACCES = 13,
+    /// bad address
+    EFAULT = 14,
+    /// file exists
+    EEXIST = 17,
+    /// no such device
+    ENODEV = 19,
+    /// not a directory
+    ENOTDIR = 20,
+    /// is a directory
+    EISDIR = 21,
+    /// invalid argument
+    EINVAL = 22,
+    /// too many open files
+    EMFILE = 24,
+    /// inappropriate ioctl for device
+    ENOTTY = 25,
+    /// no space left on device
+    ENOSPC = 28,
+    /// illegal seek
+    ESPIPE = 29,
+    /// read-only file system
+    EROFS = 30,
+    /// numerical result out of range
+    ERANGE = 34,
+    /// file name too long
+    ENAMETOOLONG = 36,
+    /// function not implemented
+    ENOSYS = 38,
+    /// too many levels of symbolic links
+    ELOOP = 40,
+    /// value too large for defined data type
+    EOVERFLOW = 75,
+    /// operation not supported
+    EOPNOTSUPP = 95,
+    /// connection timed out
+    ETIMEDOUT = 110,
+}
+
+impl Errno {
+    /// The value that the result register holds.
+    #[must_use]
+    pub const fn to_result(self) -> u64 {
+        (self as u16 as u64).wrapping_neg()
+    }
+}
+
+impl From<Fault> for Errno {
+    fn from(_: Fault) -> Errno {
+        Errno::EFAULT
+    }
+}
+
+impl From<Refusal> for Errno {
+    fn from(refusal: Refusal) -> Errno {
+        match refusal {
+            Refusal::BadAddress | Refusal::BadArgument => Errno::EINVAL,
+            Refusal::ReadOnly => Errno::EACCES,
+            _ => Errno::ENOMEM,
+        }
+    }
+}
+
+impl From<erofs::Error> for Errno {
+    fn from(error: erofs::Error) -> Errno {
+        match error {
+            erofs::Error::NotFound => Errno::ENOENT,
+            erofs::Error::NotADirectory => Errno::ENOTDIR,
+            erofs::Error::NotASymlink => Errno::EINVAL,
+            erofs::Error::NameTooLong => Errno::ENAMETOOLONG,
+            erofs::Error::TooManyLinks => Errno::ELOOP,
+            erofs::Error::Compressed(_) | erofs::Error::Chunked(_) => Errno::EOPNOTSUPP,
+            _ => Errno::EIO,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on memory: `mmap` and its family, `brk`, `madvise`.
+
+use pando_abi::{PAGE_SIZE, Permissions};
+use pando_rt::memory::{self, PageRange};
+use pando_rt::user::{self, UserRange};
+
+use super::backing::plan;
+use super::regions::Backing;
+use super::{LOWEST, pages};
+use crate::errno::Errno;
+use crate::process::Process;
+
+const MAP_SHARED: u64 = 1;
+const MAP_SHARED_VALIDATE: u64 = 3;
+const MAP_TYPE: u64 = 0xf;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+
+const MREMAP_MAYMOVE: u64 = 1;
+const MREMAP_FIXED: u64 = 2;
+
+const MADV_DONTNEED: u64 = 4;
+/// Advice that needs nothing done: access patterns, huge pages, dumps, forks, lazy freeing, populating.
+const HARMLESS_ADVICE: [u64; 15] = [0, 1, 2, 3, 8, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21];
+
+const MREMAP_FLAGS: u64 = MREMAP_MAYMOVE | MREMAP_FIXED;
+
+/// Permissions from `PROT_` bits, which are the abi's.
+fn permissions(bits: u64) -> Result<Permissions, Errno> {
+    /// `PROT_GROWSDOWN` and `PROT_GROWSUP` do not change what is allowed.
+    const GROWS: u64 = 0x0300_0000;
+    Permissions::from_bits(bits & !GROWS).ok_or(Errno::EINVAL)
+}
+
+/// `mmap(address, length, protection, flags, fd, offset)`.
+pub fn mmap(process: &mut Process, [address, length, protection, flags, fd, offset]: [u64; 6]) -> Result<u64, Errno> {
+    if !matches!(flags & MAP_TYPE, MAP_SHARED..=MAP_SHARED_VALIDATE) || !offset.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    let permissions = permissions(protection & 7)?;
+    let bytes = length.checked_next_multiple_of(PAGE_SIZE).filter(|bytes| *bytes > 0).ok_or(Errno::EINVAL)?;
+    let file = if flags & MAP_ANONYMOUS == 0 {
+        let shared_writable = flags & MAP_TYPE != 2 && permissions.writable();
+        Some(process.files.mappable(fd, shared_writable)?)
+    } else {
+        None
+    };
+    let hint = address / PAGE_SIZE * PAGE_SIZE;
+    let range = if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
+        let range = if address == hint { pages(hint, bytes).map_err(|_| Errno::ENOMEM)? } else { return Err(Errno::EINVAL) };
+        if flags & MAP_FIXED == 0 && !process.memory.regions.is_free(range) {
+            return Err(Errno::EEXIST);
+        }
+        range
+    } else {
+        let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && process.memory.regions.is_free(*range));
+        hinted.map_or_else(|| process.memory.find(bytes), Ok)?
+    };
+    let Some(file) = file else {
+        process.memory.map(range, permissions, Backing::Anonymous)?;
+        return Ok(range.start());
+    };
+    process.memory.map(range, Permissions::READ_WRITE, Backing::Copy)?;
+    file.copy(offset, UserRange::new(range.start(), length)?)?;
+    if permissions != Permissions::READ_WRITE {
+        process.memory.protect(range, permissions)?;
+    }
+    Ok(range.start())
+}
+
+/// `munmap(address, length)`.
+pub fn munmap(process: &mut Process, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    process.memory.unmap(pages(address, length)?)?;
+    Ok(0)
+}
+
+/// `mprotect(address, length, protection)`.
+pub fn mprotect(process: &mut Process, [address, length, protection, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let permissions = permissions(protection)?;
+    if length == 0 && address.is_multiple_of(PAGE_SIZE) {
+        return Ok(0);
+    }
+    process.memory.protect(pages(address, length)?, permissions)?;
+    Ok(0)
+}
+
+/// `brk(address)`.
+pub fn brk(process: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+    Ok(process.memory.set_break(address))
+}
+
+/// `mremap(address, old_length, new_length, flags, new_address)`.
+pub fn mremap(process: &mut Process, [address, old_length, new_length, flags, new_address, _]: [u64; 6]) -> Result<u64, Errno> {
+    let fixed = flags & MREMAP_FIXED != 0;
+    if flags & !MREMAP_FLAGS != 0 || fixed && flags & MREMAP_MAYMOVE == 0 || old_length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (old, new) = (pages(address, old_length)?, pages(address, new_length)?);
+    let space = &mut process.memory;
+    let pieces = space.regions.pieces(old);
+    // One mapping, whole: Linux knows no other case either.
+    let [(part, region)] = pieces[..] else { return Err(Errno::EFAULT) };
+    if part != old {
+        return Err(Errno::EFAULT);
+    }
+    if !fixed {
+        let Some(grown) = PageRange::new(old.end(), new.end()) else {
+            if let Some(tail) = PageRange::new(new.end(), old.end()) {
+                space.unmap(tail)?;
+            }
+            return Ok(address);
+        };
+        if space.regions.is_free(grown) {
+            space.map(grown, region.permissions, region.backing)?;
+            return Ok(address);
+        }
+        if flags & MREMAP_MAYMOVE == 0 {
+            return Err(Errno::ENOMEM);
+        }
+    }
+    let to = if fixed { pages(new_address, new_length)? } else { space.find(new.bytes())? };
+    if to.start() < old.end() && old.start() < to.end() {
+        return Err(Errno::EINVAL);
+    }
+    if region.backing == Backing::Reserved {
+        space.map(to, region.permissions, region.backing)?;
+    } else {
+        space.map(to, Permissions::READ_WRITE, region.backing)?;
+        if !region.permissions.readable() {
+            space.protect(old, Permissions::READ)?;
+        }
+        user::copy(to.start(), old.start(), old.bytes().min(to.bytes()))?;
+        space.protect(to, region.permissions)?;
+    }
+    space.unmap(old)?;
+    Ok(to.start())
+}
+
+/// `madvise(address, length, advice)`.
+pub fn madvise(process: &mut Process, [address, length, advice, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if length == 0 {
+        return Ok(0);
+    }
+    let range = pages(address, length)?;
+    if HARMLESS_ADVICE.contains(&advice) {
+        return Ok(0);
+    }
+    if advice != MADV_DONTNEED {
+        return Err(Errno::EINVAL);
+    }
+    for (part, region) in process.memory.regions.pieces(range) {
+        // A copy of a file keeps its bytes: they are what reading the file again would give, unless the program wrote to them.
+        if region.backing == Backing::Anonymous && region.permissions != Permissions::NONE {
+            for (part, flags) in plan(part, region.permissions) {
+                memory::map(part, flags)?;
+            }
+        }
+    }
+    if process.memory.regions.covers(range) { Ok(0) } else { Err(Errno::ENOMEM) }
+}

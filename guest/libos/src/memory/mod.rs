@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The application's memory: bookkeeping of regions, and the calls that make it so.
+//!
+//! The kernel holds pages, this holds intentions: what was reserved, where the break is, how far the stack may grow.
+//!
+//! # Where things lie
+//! Small programs fit into the first GiB, so that all their private pages hang on few page tables: the image where it was linked, the break
+//! behind it, the stack below [`STACK_TOP`], small mappings above the stack in its own 2 MiB and then below it. Large mappings lie
+//! high. Nothing is randomised: a cell's neighbours cannot reach its memory anyway.
+
+pub mod backing;
+pub mod calls;
+pub mod regions;
+#[cfg(test)]
+mod tests;
+
+use core::ops::Range;
+
+use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE, Permissions};
+use pando_rt::memory::{self, PageRange};
+use pando_rt::user::{self, UserRange};
+
+use crate::errno::Errno;
+use backing::plan;
+use regions::{Backing, Region, Regions};
+
+/// Nothing is mapped below this address, so that null pointers fault.
+pub const LOWEST: u64 = 0x1_0000;
+/// Where position-independent programs are loaded: where the others are linked.
+pub const DYNAMIC_BASE: u64 = 0x40_0000;
+/// Small mappings lie here; below it there is room for the break.
+const LOW_AREA: Range<u64> = 0x1000_0000..0x4000_0000;
+/// Mappings up to this size lie low.
+const SMALL: u64 = 32 << 20;
+/// Everything else.
+const HIGH_AREA: Range<u64> = 0x1_0000_0000..user::END - LARGE_PAGE_SIZE;
+/// The first address after the stack: half of the last 2 MiB of the low area is left to small mappings.
+const STACK_TOP: u64 = LOW_AREA.end - LARGE_PAGE_SIZE / 2;
+/// Bytes that the stack may grow to.
+pub const STACK_LIMIT: u64 = 8 << 20;
+/// Bytes of the stack at the start.
+const STACK_START: u64 = 128 << 10;
+/// Nothing else is put this close below the stack.
+const STACK_GAP: u64 = 1 << 20;
+/// Regions that a program may have, as Linux counts mappings.
+const REGIONS_MAX: usize = 65_530;
+/// Up to this size a shrinking break clears memory rather than giving it back.
+const CLEAR_MAX: u64 = 1 << 20;
+/// A break that grew by this much grows on in large pages.
+const LARGE_BREAK: u64 = 1 << 20;
+
+/// The application's memory.
+#[derive(Debug, Default)]
+pub struct AddressSpace {
+    regions: Regions,
+    /// Start of the break's area.
+    break_start: u64,
+    /// The break itself.
+    break_end: u64,
+    /// What is mapped ahead of it.
+    break_mapped: u64,
+    /// What the stack has: it grows down from here as it is used, to `stack_top - STACK_LIMIT`.
+    stack_start: u64,
+    stack_top: u64,
+}
+
+/// The pages that hold `length` bytes from `start`, a page's start.
+///
+/// # Errors
+/// `EINVAL`: not page aligned, empty, or not where applications have memory.
+fn pages(start: u64, length: u64) -> Result<PageRange, Errno> {
+    let end = length.checked_next_multiple_of(PAGE_SIZE).and_then(|length| start.checked_add(length));
+    end.and_then(|end| PageRange::new(start, end)).ok_or(Errno::EINVAL)
+}
+
+impl AddressSpace {
+    /// Maps anonymous memory over whatever is there.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map(&mut self, range: PageRange, permissions: Permissions, backing: Backing) -> Result<(), Errno> {
+        if range.start() < LOWEST {
+            return Err(Errno::EPERM);
+        }
+        if self.regions.count() >= REGIONS_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        if permissions == Permissions::NONE {
+            self.unmap(range)?;
+            self.regions.put(range, Region { permissions, backing: Backing::Reserved });
+            return Ok(());
+        }
+        self.regions.remove(range);
+        for (part, flags) in plan(range, permissions) {
+            memory::map(part, flags)?;
+            self.regions.put(part, Region { permissions, backing });
+        }
+        Ok(())
+    }
+
+    /// Unmaps whatever is there.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory for the kernel's tables.
+    pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
+        let mut mapped: Option<PageRange> = None;
+        for (part, region) in self.regions.remove(range) {
+            if region.backing == Backing::Reserved {
+                continue;
+            }
+            mapped = match mapped.and_then(|run| if run.end() == part.start() { PageRange::new(run.start(), part.end()) } else { None }) {
+                Some(longer) => Some(longer),
+                None => {
+                    mapped.map_or(Ok(()), memory::unmap)?;
+                    Some(part)
+                }
+            };
+        }
+        Ok(mapped.map_or(Ok(()), memory::unmap)?)
+    }
+
+    /// Changes permissions; what never had any gets its memory now.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there are holes in the range, or no memory is left.
+    pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
+        for (part, region) in self.regions.pieces(range) {
+            match region.backing {
+                _ if region.permissions == permissions => {}
+                Backing::Reserved => self.map(part, permissions, Backing::Anonymous)?,
+                backing => {
+                    memory::protect(part, permissions)?;
+                    self.regions.put(part, Region { permissions, backing });
+                }
+            }
+        }
+        if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Finds room for a mapping.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn find(&self, bytes: u64) -> Result<PageRange, Errno> {
+        let alignment = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE } else { PAGE_SIZE };
+        let areas = if bytes <= SMALL { [LOW_AREA, HIGH_AREA] } else { [HIGH_AREA, LOW_AREA] };
+        areas.into_iter().find_map(|area| self.regions.find(bytes, alignment, area, &self.stack_room())).ok_or(Errno::ENOMEM)
+    }
+
+    /// Where nothing but the stack is put.
+    fn stack_room(&self) -> Range<u64> {
+        self.stack_top.saturating_sub(STACK_LIMIT + STACK_GAP)..self.stack_top
+    }
+
+    /// Makes the stack and sets the start of the break, once the program's image is mapped up to `image_end`. Returns the stack's end.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn prepare(&mut self, image_end: u64, stack_permissions: Permissions) -> Result<u64, Errno> {
+        (self.break_start, self.break_end, self.break_mapped) = (image_end, image_end, image_end);
+        let room = STACK_LIMIT + STACK_GAP;
+        let none = 0..0;
+        let low = LOW_AREA.start..STACK_TOP;
+        let place = self.regions.find(room, PAGE_SIZE, low, &none).or_else(|| self.regions.find(room, PAGE_SIZE, HIGH_AREA, &none));
+        self.stack_top = place.ok_or(Errno::ENOMEM)?.end();
+        self.stack_start = self.stack_top - STACK_START;
+        self.map(pages(self.stack_start, STACK_START)?, stack_permissions, Backing::Anonymous)?;
+        Ok(self.stack_top)
+    }
+
+    /// Grows the stack down to `address` if that is where it may grow: at least to twice its size, so that faults stay few. Says whether it did.
+    pub fn grow_stack(&mut self, address: u64) -> bool {
+        let limit = self.stack_top.saturating_sub(STACK_LIMIT);
+        if address < limit || address >= self.stack_start {
+            return false;
+        }
+        let doubled = self.stack_start.saturating_sub(self.stack_top - self.stack_start);
+        let start = doubled.min(address / PAGE_SIZE * PAGE_SIZE).max(limit);
+        let Some(range) = PageRange::new(start, self.stack_start) else { return false };
+        let below = self.regions.pieces(pages(self.stack_start, PAGE_SIZE).unwrap_or(range));
+        let permissions = below.first().map_or(Permissions::READ_WRITE, |(_, region)| region.permissions);
+        if !self.regions.is_free(range) || self.map(range, permissions, Backing::Anonymous).is_err() {
+            return false;
+        }
+        self.stack_start = start;
+        true
+    }
+
+    /// Moves the break if it can be moved. Returns where it is.
+    pub fn set_break(&mut self, wanted: u64) -> u64 {
+        if wanted >= self.break_start && wanted <= user::END {
+            let end = wanted.next_multiple_of(PAGE_SIZE);
+            let done = if end > self.break_mapped { self.grow_break(end) } else { self.shrink_break(end) };
+            if done.is_ok() {
+                self.break_end = wanted;
+            }
+        }
+        self.break_end
+    }
+
+    fn grow_break(&mut self, end: u64) -> Result<(), Errno> {
+        let ahead = if end - self.break_start > LARGE_BREAK { end.next_multiple_of(LARGE_PAGE_SIZE) } else { end };
+        let stack = self.stack_room();
+        let free = |&end: &u64| {
+            PageRange::new(self.break_mapped, end)
+                .filter(|range| self.regions.is_free(*range) && (range.end() <= stack.start || range.start() >= stack.end))
+        };
+        let range = [ahead, end].iter().find_map(free).ok_or(Errno::ENOMEM)?;
+        self.map(range, Permissions::READ_WRITE, Backing::Anonymous)?;
+        self.break_mapped = range.end();
+        Ok(())
+    }
+
+    /// Leaves zeros above the break, as new memory has them.
+    fn shrink_break(&mut self, end: u64) -> Result<(), Errno> {
+        let used = self.break_end.next_multiple_of(PAGE_SIZE);
+        let Some(given_up) = PageRange::new(end, used) else { return Ok(()) };
+        let cleared = given_up.bytes() <= CLEAR_MAX && UserRange::new(end, given_up.bytes()).and_then(user::zero).is_ok();
+        if !cleared && let Some(range) = PageRange::new(end, self.break_mapped) {
+            self.unmap(range)?;
+            self.break_mapped = end;
+        }
+        Ok(())
+    }
+}

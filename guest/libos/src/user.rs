@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Values in application memory: words, strings, vectors. All little-endian, all copied before use.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use pando_abi::PAGE_SIZE;
+use pando_rt::user::{self, UserRange};
+
+use crate::errno::Errno;
+
+/// A path with its zero byte fits into this many bytes.
+pub const PATH_MAX: usize = 4096;
+/// Elements that one `readv` or `writev` may have.
+const IOV_MAX: u64 = 1024;
+/// Bytes that one call reads or writes at most.
+pub const RW_MAX: u64 = 0x7fff_f000;
+
+/// Reads `N` words of 64 bits.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn words<const N: usize>(address: u64) -> Result<[u64; N], Errno> {
+    let mut words = [0; N];
+    for (index, word) in words.iter_mut().enumerate() {
+        let mut bytes = [0; 8];
+        user::read(address.wrapping_add(index as u64 * 8), &mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+/// Reads a word of 32 bits.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn word32(address: u64) -> Result<u32, Errno> {
+    let mut bytes = [0; 4];
+    user::read(address, &mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// Writes words of 64 bits.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn set_words(address: u64, words: &[u64]) -> Result<(), Errno> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Ok(user::write(address, &bytes)?)
+}
+
+/// Writes a word of 32 bits.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn set_word32(address: u64, word: u32) -> Result<(), Errno> {
+    Ok(user::write(address, &word.to_le_bytes())?)
+}
+
+/// Writes words of 64 bits unless the address is null.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn set_words_unless_null(address: u64, words: &[u64]) -> Result<(), Errno> {
+    if address == 0 { Ok(()) } else { set_words(address, words) }
+}
+
+/// Reads a path, without its zero byte. Never touches a page that the path does not reach.
+///
+/// # Errors
+/// `EFAULT`, `ENAMETOOLONG`.
+pub fn path(address: u64) -> Result<Vec<u8>, Errno> {
+    let mut path = Vec::new();
+    while path.len() < PATH_MAX {
+        let from = address.wrapping_add(path.len() as u64);
+        let piece = (PAGE_SIZE - from % PAGE_SIZE).min((PATH_MAX - path.len()) as u64).min(256) as usize;
+        let mut bytes = vec![0; piece];
+        user::read(from, &mut bytes)?;
+        if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
+            path.extend_from_slice(&bytes[..end]);
+            return Ok(path);
+        }
+        path.extend_from_slice(&bytes);
+    }
+    Err(Errno::ENAMETOOLONG)
+}
+
+/// A buffer as `read` and `write` name it, cut to what one call may move.
+///
+/// # Errors
+/// `EFAULT`: it is not where applications have memory.
+pub fn buffer(address: u64, length: u64) -> Result<UserRange, Errno> {
+    Ok(UserRange::new(address, length.min(RW_MAX))?)
+}
+
+/// Buffers as `readv` and `writev` name them.
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub fn vectors(address: u64, count: u64) -> Result<Vec<UserRange>, Errno> {
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut ranges = Vec::with_capacity(count as usize);
+    let mut total = 0u64;
+    for index in 0..count {
+        let [start, length] = words(address.wrapping_add(index * 16))?;
+        let left = RW_MAX - total;
+        if length.cast_signed() < 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = UserRange::new(start, length)?.part(0, left);
+        total += range.length();
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
