@@ -2,3 +2,4 @@
 //! What tests of several crates share.
 
 pub mod asm;
+pub mod lab;

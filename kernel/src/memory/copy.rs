@@ -92,8 +92,11 @@ impl Tree {
     }
 
     /// Makes `page` present and this tree's own, whatever the program may do with it.
-    fn make_own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
+    pub(super) fn make_own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
         let found = self.find(frames, page);
+        if found.permissions().is_none() {
+            return Err(CopyError::Refused);
+        }
         let own = match found.view {
             View::Page { frame, .. } => {
                 found.owned && if found.level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.stretch()) }

@@ -324,6 +324,17 @@ impl SpaceSet {
         tree.write(frames, account, offset, bytes, behalf)
     }
 
+    /// Makes the page at an address of the running space present and the cell's own, so that a write to it cannot fail until the cell is next cloned.
+    ///
+    /// # Errors
+    /// Nothing is mapped there, or there is no memory for it.
+    pub fn own(&mut self, frames: &mut Frames, address: u64) -> Result<(), CopyError> {
+        let account = self.account;
+        let (slot, offset) = in_one_slot(address, 1)?;
+        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        tree.make_own(frames, account, offset / PAGE_SIZE)
+    }
+
     /// The root of the running space, built if need be.
     ///
     /// # Errors

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the operator can do with cells: build, start, clone, watch, end.
+
+use super::state::Occupant;
+use super::{Kernel, Shared};
+use crate::cell::end::{Counters, End, Outcome};
+use crate::cell::{Cell, CellConfig, CellId, State as CellState};
+use crate::device::console::{Console, ConsolePort};
+use crate::limits::{MIN_QUOTA, RELEASE_PIECE};
+use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::spaces::Obstacle;
+use crate::memory::{Frames, Shortage, SpaceSet, Usage};
+use pando_abi::{Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex, SpaceIndex};
+use pando_machine::{Context, PageCount};
+use std::sync::{Arc, Weak};
+
+/// Why the operator's wish could not be granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    /// The name is stale, or was never given.
+    #[error("there is no such cell (any more)")]
+    NoSuchCell,
+    /// The cell is not in a state for this.
+    #[error("the cell is {0:?}, which is no state for this")]
+    Busy(CellState),
+    /// The cell has ended.
+    #[error("the cell has ended: {0}")]
+    Ended(End),
+    /// The kernel has as many cells as it can name.
+    #[error("there are too many cells")]
+    TooManyCells,
+    /// A cell needs more to exist at all.
+    #[error("{0} is too little memory for a cell: it needs at least {least}", least = PageCount(MIN_QUOTA))]
+    QuotaTooSmall(PageCount),
+    /// The range, the space or the segment is not one.
+    #[error("{}", .0.cause().trim())]
+    Refused(Refusal),
+    /// There is not enough memory.
+    #[error(transparent)]
+    Short(#[from] Shortage),
+}
+
+impl From<Obstacle> for OperatorError {
+    fn from(obstacle: Obstacle) -> OperatorError {
+        match obstacle {
+            Obstacle::Refused(refusal) => OperatorError::Refused(refusal),
+            Obstacle::Short(shortage) => OperatorError::Short(shortage),
+        }
+    }
+}
+
+impl From<Refusal> for OperatorError {
+    fn from(refusal: Refusal) -> OperatorError {
+        OperatorError::Refused(refusal)
+    }
+}
+
+impl From<CopyError> for OperatorError {
+    fn from(error: CopyError) -> OperatorError {
+        match error {
+            CopyError::Refused => OperatorError::Refused(Refusal::BadAddress),
+            CopyError::Shortage(shortage) => OperatorError::Short(shortage),
+        }
+    }
+}
+
+/// What wakes a cell when its console's host side has done something.
+fn waker(shared: &Arc<Shared>, id: CellId) -> Box<dyn Fn() + Send + Sync> {
+    let shared: Weak<Shared> = Arc::downgrade(shared);
+    Box::new(move || {
+        if let Some(shared) = shared.upgrade() {
+            shared.raise(id, Event::Console);
+        }
+    })
+}
+
+impl Kernel {
+    /// Makes a cell with one space that holds the kernel's own pages, and nothing that runs yet.
+    ///
+    /// # Errors
+    /// Too many cells, too small a quota, or not enough memory.
+    pub fn create(&self, config: CellConfig) -> Result<CellId, OperatorError> {
+        if config.quota.0 < MIN_QUOTA {
+            return Err(OperatorError::QuotaTooSmall(config.quota));
+        }
+        let mut state = self.shared.lock();
+        let id = state.reserve().ok_or(OperatorError::TooManyCells)?;
+        let frames = &mut state.frames;
+        let account = frames.open_account(config.quota);
+        let memory = SpaceSet::new(frames, account);
+        let mut cell = Cell::new(id, memory, config.host_name);
+        if let Err(obstacle) = cell.lay_out(frames) {
+            cell.memory.release(frames);
+            frames.close_account(account);
+            state.unreserve(id);
+            return Err(obstacle.into());
+        }
+        state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)) });
+        Ok(id)
+    }
+
+    /// Clones a cell that is frozen, idle or not yet started. O(spaces + segments), whatever its size. The clone does not run yet.
+    ///
+    /// # Errors
+    /// The source runs or waits for its turn, or there are too many cells.
+    pub fn clone_cell(&self, source: CellId, quota: PageCount) -> Result<CellId, OperatorError> {
+        if quota.0 < MIN_QUOTA {
+            return Err(OperatorError::QuotaTooSmall(quota));
+        }
+        let mut state = self.shared.lock();
+        let source_state = state.living(source).map(|(occupant, _)| occupant.cell.state).ok_or(OperatorError::NoSuchCell)?;
+        if !matches!(source_state, CellState::Frozen | CellState::New | CellState::Idle { .. }) {
+            return Err(OperatorError::Busy(source_state));
+        }
+        let id = state.reserve().ok_or(OperatorError::TooManyCells)?;
+        let account = state.frames.open_account(quota);
+        let (occupant, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
+        let cell = occupant.cell.clone_as(id, frames, account);
+        let console = occupant.console.clone_with(waker(&self.shared, id));
+        state.settle_in(Occupant { cell, console });
+        Ok(id)
+    }
+
+    /// Does something with a cell that is being built, or otherwise not running.
+    fn build<T>(&self, id: CellId, action: impl FnOnce(&mut Cell, &mut Frames) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
+        let mut state = self.shared.lock();
+        if let Some(outcome) = state.outcome(id) {
+            return Err(OperatorError::Ended(outcome.end.clone()));
+        }
+        let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        match occupant.cell.state {
+            CellState::Running { .. } | CellState::Ready => Err(OperatorError::Busy(occupant.cell.state)),
+            _ => action(&mut occupant.cell, frames),
+        }
+    }
+
+    /// Maps memory in a cell's running space. With `eager`, call it for at most a few megabytes at a time.
+    ///
+    /// # Errors
+    /// The cell is running, the range is none, or there is not enough memory.
+    pub fn map(&self, id: CellId, address: u64, pages: PageCount, flags: MapFlags) -> Result<(), OperatorError> {
+        self.build(id, |cell, frames| {
+            let mut range = cell.memory.check(cell.memory.current(), address, pages.0)?;
+            cell.memory.map(frames, &range, flags)?;
+            while flags.eager && !range.pages.is_empty() {
+                cell.memory.touch_piece(frames, &mut range)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets permissions in a cell's running space.
+    ///
+    /// # Errors
+    /// The cell is running, the range is none, or there is not enough memory.
+    pub fn protect(&self, id: CellId, address: u64, pages: PageCount, permissions: Permissions) -> Result<(), OperatorError> {
+        self.build(id, |cell, frames| {
+            let mut range = cell.memory.check(cell.memory.current(), address, pages.0)?;
+            while !range.pages.is_empty() {
+                cell.memory.protect_piece(frames, &mut range, permissions)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes a segment in a cell and mounts it in its running space.
+    ///
+    /// # Errors
+    /// The cell is running, the slot is taken, or there are too many segments.
+    pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
+        self.build(id, |cell, frames| {
+            let segment = cell.memory.create_segment()?;
+            let space: SpaceIndex = cell.memory.current();
+            cell.memory.share(frames, segment, space, address)?;
+            Ok(segment)
+        })
+    }
+
+    /// Copies bytes into a cell, whatever the cell itself may do with that memory.
+    ///
+    /// # Errors
+    /// The cell is running, nothing is mapped there, or there is not enough memory.
+    pub fn write(&self, id: CellId, address: u64, bytes: &[u8]) -> Result<(), OperatorError> {
+        self.build(id, |cell, frames| Ok(cell.memory.write(frames, address, bytes, Behalf::Operator)?))
+    }
+
+    /// Copies bytes out of a cell.
+    ///
+    /// # Errors
+    /// The cell is running, or nothing is mapped there.
+    pub fn read(&self, id: CellId, address: u64, bytes: &mut [u8]) -> Result<(), OperatorError> {
+        self.build(id, |cell, frames| Ok(cell.memory.read(frames, address, bytes, Behalf::Operator)?))
+    }
+
+    /// Sets a cell's registers; everything else in its context becomes zero.
+    ///
+    /// # Errors
+    /// The cell is running.
+    pub fn set_registers(&self, id: CellId, registers: Registers) -> Result<(), OperatorError> {
+        self.build(id, |cell, _| {
+            cell.context = Context { registers, ..Context::default() };
+            Ok(())
+        })
+    }
+
+    /// A cell's registers.
+    ///
+    /// # Errors
+    /// The cell is running.
+    pub fn registers(&self, id: CellId) -> Result<Registers, OperatorError> {
+        self.build(id, |cell, _| Ok(cell.context.registers))
+    }
+
+    /// Starts a cell that was built or cloned: the gatekeeper decides when it is let in.
+    ///
+    /// # Errors
+    /// It was started before, or is a template.
+    pub fn start(&self, id: CellId) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        if occupant.cell.state != CellState::New {
+            return Err(OperatorError::Busy(occupant.cell.state));
+        }
+        occupant.cell.state = CellState::Waiting;
+        state.gatekeeper.ask(id);
+        let state = self.shared.duties(state);
+        self.shared.announce(&state);
+        Ok(())
+    }
+
+    /// Ends a cell, wherever it is.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn end(&self, id: CellId, end: End) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        if state.living(id).is_none() {
+            return Err(OperatorError::NoSuchCell);
+        }
+        let running = state.doom(id, end);
+        state.condemned.extend(running);
+        self.shared.tell(&mut state);
+        // Its memory is released by whichever vCPU is free.
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Makes an event happen to a cell.
+    pub fn raise(&self, id: CellId, event: Event) {
+        self.shared.raise(id, event);
+    }
+
+    /// Waits until a cell has ended, and forgets it: its name is stale from then on.
+    ///
+    /// # Errors
+    /// There is no such cell.
+    pub fn wait(&self, id: CellId) -> Result<Outcome, OperatorError> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(outcome) = state.forget(id) {
+                return Ok(outcome);
+            }
+            if state.living(id).is_none() {
+                return Err(OperatorError::NoSuchCell);
+            }
+            state = self.shared.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
+        }
+    }
+
+    /// What an ended cell came to, and forgets it; `None` while it lives.
+    pub fn collect(&self, id: CellId) -> Option<Outcome> {
+        self.shared.lock().forget(id)
+    }
+
+    /// Waits until a cell has become a template.
+    ///
+    /// # Errors
+    /// It ended instead.
+    pub fn wait_frozen(&self, id: CellId) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        loop {
+            match state.living(id).map(|(occupant, _)| occupant.cell.state) {
+                Some(CellState::Frozen) => return Ok(()),
+                Some(_) => {}
+                None => {
+                    let end = state.outcome(id).map(|outcome| outcome.end.clone());
+                    return Err(end.map_or(OperatorError::NoSuchCell, OperatorError::Ended));
+                }
+            }
+            state = self.shared.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
+        }
+    }
+
+    /// The host's end of a cell's console; stays readable after the cell's end.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn console(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        Ok(Arc::clone(occupant.console.port()))
+    }
+
+    /// What a living cell is doing, what it did and what memory it has.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn inspect(&self, id: CellId) -> Result<(CellState, Counters, Usage), OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        Ok((occupant.cell.state, occupant.cell.counters, frames.usage(occupant.cell.memory.account())))
+    }
+
+    /// How many cells live.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        self.shared.lock().count()
+    }
+
+    /// How many frames are free.
+    #[must_use]
+    pub fn free(&self) -> PageCount {
+        self.shared.lock().free()
+    }
+
+    /// Finishes all releasing and flushes the machine, so that every frame that nobody holds is free. For tests and measurements: milliseconds.
+    pub fn settle(&self) {
+        let mut state = self.shared.lock();
+        while !state.frames.reap(RELEASE_PIECE) {
+            drop(state);
+            state = self.shared.lock();
+        }
+        drop(self.shared.flush(state));
+    }
+
+    /// Bytes that the kernel keeps for each cell besides its frames.
+    #[must_use]
+    pub fn metadata_bytes() -> usize {
+        size_of::<Occupant>() + size_of::<ConsolePort>()
+    }
+}

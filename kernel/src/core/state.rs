@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Everything that the kernel lock protects.
+
+use super::Config;
+use crate::cell::end::{End, Outcome};
+use crate::cell::{Cell, CellId, Resumption, State as CellState};
+use crate::device::console::Console;
+use crate::limits::MAX_CELLS;
+use crate::memory::{Frames, Shortage};
+use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
+use pando_abi::Event;
+use pando_machine::{Machine, Nanos, PageCount};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// A living cell with its devices.
+pub(super) struct Occupant {
+    pub(super) cell: Cell,
+    pub(super) console: Console,
+}
+
+/// A place for a cell.
+enum Place {
+    Empty,
+    Living(Box<Occupant>),
+    /// Until the operator has taken note.
+    Ended(Box<Outcome>),
+}
+
+/// What a vCPU runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    /// Nobody else waited when its quantum began, so it got a long one.
+    pub(super) alone: bool,
+}
+
+/// Flushes of the machine's tables: when the last one was, and who waits for the next.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    pub(super) last: Nanos,
+    pub(super) awaited_by: Vec<CellId>,
+    pub(super) under_way: bool,
+}
+
+/// The kernel's state.
+pub(super) struct State {
+    pub(super) frames: Frames,
+    places: Vec<(u32, Place)>,
+    empty: Vec<u32>,
+    pub(super) scheduler: Box<dyn Scheduler>,
+    pub(super) gatekeeper: Box<dyn Gatekeeper>,
+    memory_policy: Box<dyn MemoryPolicy>,
+    /// When idle cells want to be woken; entries of cells that no longer idle so are skipped.
+    alarms: BinaryHeap<Reverse<(Nanos, CellId)>>,
+    pub(super) flushes: Flushes,
+    pub(super) vcpus: Vec<Option<Running>>,
+    pub(super) idle_workers: usize,
+    pub(super) stopping: bool,
+    /// vCPUs whose cells were doomed from another: to be interrupted once the lock is free.
+    pub(super) condemned: Vec<usize>,
+    /// Cells that ended since somebody last looked, so that waiters are told.
+    pub(super) news: bool,
+}
+
+impl State {
+    pub(super) fn new(machine: Arc<dyn Machine>, config: Config, vcpus: usize) -> State {
+        State {
+            frames: Frames::new(machine, config.rules),
+            places: Vec::new(),
+            empty: Vec::new(),
+            scheduler: config.scheduler,
+            gatekeeper: config.gatekeeper,
+            memory_policy: config.memory_policy,
+            alarms: BinaryHeap::new(),
+            flushes: Flushes::default(),
+            vcpus: vec![None; vcpus],
+            idle_workers: 0,
+            stopping: false,
+            condemned: Vec::new(),
+            news: false,
+        }
+    }
+
+    /// A name for a new cell. `None`: there are too many.
+    pub(super) fn reserve(&mut self) -> Option<CellId> {
+        let index = match self.empty.pop() {
+            Some(index) => index,
+            None if self.places.len() < MAX_CELLS => {
+                self.places.push((0, Place::Empty));
+                self.places.len() as u32 - 1
+            }
+            None => return None,
+        };
+        Some(CellId { index, generation: self.places[index as usize].0 })
+    }
+
+    /// Gives a reserved name back.
+    pub(super) fn unreserve(&mut self, id: CellId) {
+        self.empty.push(id.index);
+    }
+
+    /// Puts a cell where its name was reserved.
+    pub(super) fn settle_in(&mut self, occupant: Occupant) {
+        let index = occupant.cell.id.index as usize;
+        self.places[index].1 = Place::Living(Box::new(occupant));
+    }
+
+    /// A living cell and the frames.
+    pub(super) fn living(&mut self, id: CellId) -> Option<(&mut Occupant, &mut Frames)> {
+        match self.places.get_mut(id.index as usize) {
+            Some((generation, Place::Living(occupant))) if *generation == id.generation => Some((occupant, &mut self.frames)),
+            _ => None,
+        }
+    }
+
+    /// The living cell that a vCPU is running.
+    ///
+    /// # Panics
+    /// It is gone: only the vCPU that runs a cell may end it.
+    pub(super) fn running(&mut self, id: CellId) -> (&mut Occupant, &mut Frames) {
+        self.living(id).expect("a running cell is ended by its own vCPU only")
+    }
+
+    /// What is left of an ended cell.
+    pub(super) fn outcome(&self, id: CellId) -> Option<&Outcome> {
+        match self.places.get(id.index as usize) {
+            Some((generation, Place::Ended(outcome))) if *generation == id.generation => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Forgets an ended cell; its name becomes stale.
+    pub(super) fn forget(&mut self, id: CellId) -> Option<Outcome> {
+        self.outcome(id)?;
+        let (generation, place) = &mut self.places[id.index as usize];
+        let Place::Ended(outcome) = std::mem::replace(place, Place::Empty) else { return None };
+        *generation = generation.wrapping_add(1);
+        self.empty.push(id.index);
+        Some(*outcome)
+    }
+
+    /// How many cells live.
+    pub(super) fn count(&self) -> usize {
+        self.places.iter().filter(|(_, place)| matches!(place, Place::Living(_))).count()
+    }
+
+    /// Makes a cell runnable.
+    pub(super) fn make_ready(&mut self, id: CellId, reason: Reason) {
+        if let Some((occupant, _)) = self.living(id) {
+            occupant.cell.state = CellState::Ready;
+            self.scheduler.ready(id, reason);
+        }
+    }
+
+    /// Takes the cell that runs next.
+    pub(super) fn pick(&mut self) -> Option<CellId> {
+        loop {
+            let id = self.scheduler.next()?;
+            if self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Ready) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Notes an event; `true` if that made the cell runnable.
+    pub(super) fn raise(&mut self, id: CellId, event: Event) -> bool {
+        let Some((occupant, frames)) = self.living(id) else { return false };
+        let cell = &mut occupant.cell;
+        cell.events = cell.events.with(event);
+        let wakes = matches!(cell.state, CellState::Idle { .. }) && cell.has_unmasked_events(frames);
+        if wakes {
+            self.make_ready(id, Reason::Woken);
+        }
+        wakes
+    }
+
+    /// Lets a cell wait until an event or `until`.
+    pub(super) fn make_idle(&mut self, id: CellId, until: Nanos) {
+        let (occupant, _) = self.running(id);
+        occupant.cell.state = CellState::Idle { until };
+        occupant.cell.resumption = Resumption::WithEvents;
+        if until != Nanos::NEVER {
+            self.alarms.push(Reverse((until, id)));
+        }
+    }
+
+    /// Wakes whoever's time has come.
+    pub(super) fn ring_alarms(&mut self, now: Nanos) {
+        while let Some(Reverse((until, id))) = self.alarms.peek().copied().filter(|Reverse((until, _))| *until <= now) {
+            self.alarms.pop();
+            let still = self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Idle { until });
+            if still {
+                self.make_ready(id, Reason::Woken);
+            }
+        }
+    }
+
+    /// When the next alarm rings.
+    pub(super) fn next_alarm(&self) -> Nanos {
+        self.alarms.peek().map_or(Nanos::NEVER, |Reverse((until, _))| *until)
+    }
+
+    /// Ends a cell that is not running elsewhere: its memory goes to the reaper, its story stays until the operator has heard it.
+    pub(super) fn end(&mut self, id: CellId, end: End) {
+        let Some((generation, place)) = self.places.get_mut(id.index as usize) else { return };
+        if *generation != id.generation || !matches!(place, Place::Living(_)) {
+            return;
+        }
+        let Place::Living(occupant) = std::mem::replace(place, Place::Empty) else { return };
+        let Occupant { mut cell, console } = *occupant;
+        let account = cell.memory.account();
+        let report = cell.report(&self.frames);
+        let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report };
+        cell.memory.release(&mut self.frames);
+        self.frames.close_account(account);
+        console.port().close();
+        self.places[id.index as usize].1 = Place::Ended(Box::new(outcome));
+        self.news = true;
+    }
+
+    /// Asks for a cell's end: at once if it is not running, at its next exit otherwise. Says which vCPU to interrupt.
+    pub(super) fn doom(&mut self, id: CellId, end: End) -> Option<usize> {
+        let (occupant, _) = self.living(id)?;
+        if let CellState::Running { vcpu } = occupant.cell.state {
+            occupant.cell.doom.get_or_insert(end);
+            return Some(vcpu);
+        }
+        self.end(id, end);
+        None
+    }
+
+    /// Ends every cell that is not running, and dooms the rest.
+    pub(super) fn end_all(&mut self) {
+        for index in 0..self.places.len() {
+            let id = CellId { index: index as u32, generation: self.places[index].0 };
+            self.doom(id, End::Killed);
+        }
+    }
+
+    /// The cell that the policy would end for want of memory.
+    pub(super) fn victim(&mut self) -> Option<CellId> {
+        let State { places, frames, memory_policy, .. } = self;
+        let mut cells = places.iter().filter_map(|(_, place)| match place {
+            Place::Living(occupant) if occupant.cell.state != CellState::Frozen => {
+                Some((occupant.cell.id, frames.usage(occupant.cell.memory.account()).used))
+            }
+            _ => None,
+        });
+        memory_policy.victim(&mut cells)
+    }
+
+    /// How much memory is free.
+    pub(super) fn free(&self) -> PageCount {
+        self.frames.free()
+    }
+}
+
+/// The end of a cell that could not get a page.
+pub(super) fn end_for(shortage: Shortage) -> End {
+    match shortage {
+        Shortage::Quota => End::Quota,
+        Shortage::Machine => End::MachineFull,
+    }
+}

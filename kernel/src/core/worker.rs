@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Workers: the one place where vCPUs switch from cell to cell.
+
+use super::Shared;
+use super::exits::{Leave, Next};
+use super::state::{Running, State};
+use crate::cell::end::End;
+use crate::cell::{CellId, State as CellState, Vector};
+use crate::limits::{LONE_QUANTUM, QUANTUM};
+use crate::sched::Reason;
+use pando_machine::{HostError, Nanos, Vcpu};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+/// A vCPU with the thread that drives it.
+pub struct Worker {
+    index: usize,
+    vcpu: Box<dyn Vcpu>,
+    shared: Arc<Shared>,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A cell ran.
+    Ran,
+    /// Nobody wanted to run; there will be something to do at this moment, or when an event comes.
+    Nothing {
+        /// The moment.
+        until: Nanos,
+    },
+    /// The kernel stops.
+    Stopped,
+}
+
+impl Worker {
+    pub(super) fn new(index: usize, shared: Arc<Shared>) -> Result<Worker, HostError> {
+        let vcpu = shared.machine.take_vcpu(index)?;
+        let _ = shared.interrupters[index].set(vcpu.interrupter());
+        Ok(Worker { index, vcpu, shared })
+    }
+
+    /// Takes turns until the kernel stops, sleeping when there is nothing to do.
+    pub(super) fn run(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            match self.turn() {
+                Turn::Ran => {}
+                Turn::Stopped => return,
+                Turn::Nothing { until } => {
+                    let mut state = shared.lock();
+                    if state.stopping || !state.scheduler.is_empty() || state.next_duty() < until || state.frames.has_garbage() {
+                        continue;
+                    }
+                    state.idle_workers += 1;
+                    let wait = until.since(shared.machine.now()).min(Duration::from_secs(3600));
+                    let (mut state, _) = shared.work.wait_timeout(state, wait).expect("a kernel whose lock was poisoned must not go on");
+                    state.idle_workers -= 1;
+                }
+            }
+        }
+    }
+
+    /// Does due duties, then runs the next cell until it leaves the vCPU.
+    pub fn turn(&mut self) -> Turn {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.duties(shared.lock());
+        if state.stopping {
+            // Whatever still had a vCPU when the kernel stopped.
+            state.end_all();
+            shared.tell(&mut state);
+            return Turn::Stopped;
+        }
+        let Some(id) = state.pick() else { return Turn::Nothing { until: state.next_duty() } };
+        let alone = state.scheduler.is_empty();
+        if !alone && state.idle_workers > 0 {
+            shared.work.notify_one();
+        }
+        state.vcpus[self.index] = Some(Running { alone });
+        let mut state = self.run_cell(&shared, state, id, alone);
+        state.vcpus[self.index] = None;
+        shared.tell(&mut state);
+        Turn::Ran
+    }
+
+    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, alone: bool) -> MutexGuard<'a, State> {
+        let quantum_end = shared.machine.now() + if alone { LONE_QUANTUM } else { QUANTUM };
+        if let Err(error) = self.load(&mut state, id) {
+            state.end(id, End::Host(error.to_string()));
+            return state;
+        }
+        loop {
+            let now = shared.machine.now();
+            let next = match state.prepare(id, now) {
+                Err(next) => next,
+                Ok(entry) => {
+                    let deadline = quantum_end.min(entry.timer).min(state.next_duty());
+                    let mut context = state.running(id).0.cell.context;
+                    drop(state);
+                    let exit = self.vcpu.run(entry.root, &mut context, deadline);
+                    let left = shared.machine.now();
+                    state = shared.lock();
+                    let cell = &mut state.running(id).0.cell;
+                    cell.context = context;
+                    cell.counters.cpu += left.since(now);
+                    state.handle(id, exit, left, quantum_end)
+                }
+            };
+            match next {
+                Next::Resume => {}
+                Next::Again => {
+                    drop(state);
+                    state = shared.duties(shared.lock());
+                    if shared.machine.now() >= quantum_end {
+                        self.leave(shared, &mut state, id, Leave::Preempted);
+                        return state;
+                    }
+                }
+                Next::Leave(leave) => {
+                    self.leave(shared, &mut state, id, leave);
+                    return state;
+                }
+            }
+        }
+    }
+
+    /// Puts a cell on the vCPU: its vector state, and a stamp if it comes from elsewhere.
+    fn load(&mut self, state: &mut State, id: CellId) -> Result<(), HostError> {
+        let (occupant, frames) = state.running(id);
+        let cell = &mut occupant.cell;
+        cell.state = CellState::Running { vcpu: self.index };
+        if cell.last_vcpu != Some(self.index) {
+            cell.memory.restamp(frames);
+            cell.last_vcpu = Some(self.index);
+        }
+        if !self.shared.vector_owners {
+            return Ok(());
+        }
+        match std::mem::replace(&mut cell.vector, Vector::Dead) {
+            Vector::Dead => self.vcpu.load_vector(None),
+            Vector::Saved(saved) => self.vcpu.load_vector(Some(&saved)),
+        }
+    }
+
+    /// Takes a cell off the vCPU.
+    fn leave(&mut self, shared: &Shared, state: &mut State, id: CellId, leave: Leave) {
+        if matches!(leave, Leave::Preempted | Leave::AwaitingFlush) && self.shared.vector_owners {
+            match self.vcpu.save_vector() {
+                Ok(saved) => state.running(id).0.cell.vector = Vector::Saved(saved),
+                Err(error) => return state.end(id, End::Host(error.to_string())),
+            }
+        }
+        match leave {
+            Leave::Preempted => {
+                state.running(id).0.cell.counters.preemptions += 1;
+                state.make_ready(id, Reason::Turn);
+            }
+            Leave::Relinquished => state.make_ready(id, Reason::Turn),
+            Leave::Idle { until } => state.make_idle(id, until),
+            Leave::AwaitingFlush => {
+                state.running(id).0.cell.state = CellState::AwaitingFlush;
+                state.flushes.awaited_by.push(id);
+            }
+            Leave::Frozen => {
+                state.running(id).0.cell.state = CellState::Frozen;
+                shared.changed.notify_all();
+            }
+            Leave::Ended(end) => state.end(id, end),
+        }
+        // An end that was asked for while the cell was leaving.
+        if let Some(end) = state.living(id).and_then(|(occupant, _)| occupant.cell.doom.take()) {
+            state.end(id, end);
+        }
+    }
+}
