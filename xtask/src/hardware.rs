@@ -131,7 +131,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     if let Err(error) = outcome {
         let place = hearing.step.as_ref().map_or("before its first program".into(), |step| format!("in {}", step.name));
         hearing.listener.fail();
-        eprintln!("{kind}: {error:#} ({place}; {} of {} programs had ended)", hearing.ended, steps.len());
+        emulator.last_words().iter().for_each(|line| println!("{kind}: emulator: {line}"));
+        println!("{kind}: {error:#} ({place}; {} of {} programs had ended)", hearing.ended, steps.len());
     }
     Ok(Report { tally: hearing.listener.finish(), left_out })
 }

@@ -20,6 +20,10 @@ const GUEST_TARGET: &str = "x86_64-unknown-none";
 const WITHOUT_KVM: &str = "PANDO_TESTS_WITHOUT_KVM";
 /// Tells tests how long they may take: `all` asks for the long runs, `hardware` (in emulated machines) for small ones.
 const SIZE: &str = "PANDO_TESTS";
+/// How long building and running the tests may take: one that hangs must not take the whole CI with it.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+/// The same, with the long runs.
+const LONG_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
 /// One part of the suite, done.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     if let Err(advice) = &kvm {
         println!("no KVM: {advice}");
     }
-    let mut cargo = workspace::cargo();
+    let mut cargo = workspace::cargo_within(if all { LONG_LIMIT } else { LIMIT });
     cargo.args(["test", "--workspace", "--release", "--no-fail-fast", "--", "--show-output"]);
     if all {
         cargo.env(SIZE, "all");
@@ -84,8 +88,11 @@ fn cargo_test(mut cargo: Command) -> Result<Report> {
             println!("{line}");
         }
     }
-    let succeeded = child.wait().context("waiting for cargo")?.success();
-    if !succeeded && listener.failed() == 0 {
+    let status = child.wait().context("waiting for cargo")?;
+    if status.code() == Some(workspace::TIMED_OUT) {
+        println!("the time was up; still running: {}", listener.unfinished().join(", "));
+        listener.fail();
+    } else if !status.success() && listener.failed() == 0 {
         println!("cargo test failed without a failed test: something did not build, or a test program crashed");
         listener.fail();
     }
@@ -171,6 +178,12 @@ mod tests {
         assert_eq!(script("exit 101").failed, 1);
         let result = "echo 'test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s'; exit 101";
         assert_eq!((script(result).passed, script(result).failed), (2, 3));
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_a_failure_even_where_nothing_else_failed() {
+        let ended = script("echo 'test a has been running for over 60 seconds'; exit 124");
+        assert_eq!((ended.passed, ended.failed), (0, 1));
     }
 
     #[test]

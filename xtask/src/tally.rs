@@ -4,7 +4,7 @@
 //! Test programs run with `--show-output`. A test that cannot do its work on this machine prints a line `left out: REASON` and returns; it is then
 //! counted as left out, not as passed. What passing tests print otherwise is heard but not passed on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The mark that a test prints when it leaves itself out.
 pub(crate) const LEFT_OUT: &str = "left out: ";
@@ -44,6 +44,8 @@ pub(crate) struct Listener {
     speaker: Option<String>,
     /// Tests of the present program that left themselves out: libtest counts them as passed.
     not_really_passed: usize,
+    /// Tests that libtest says take long, and that have not ended since.
+    slow: BTreeSet<String>,
 }
 
 impl Listener {
@@ -58,7 +60,7 @@ impl Listener {
             "successes:" => self.in_successes = true,
             "failures:" => self.in_successes = false,
             _ if self.in_successes => self.repeated(line),
-            _ => self.ignored(line),
+            _ => self.progress(line),
         }
         !self.in_successes
     }
@@ -76,6 +78,11 @@ impl Listener {
     /// Tests that failed so far.
     pub(crate) fn failed(&self) -> usize {
         self.tally.failed
+    }
+
+    /// Tests that were seen to take long and have not ended.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        self.slow.iter().cloned().collect()
     }
 
     /// Counts a program or a build that ended without saying which test failed.
@@ -106,10 +113,18 @@ impl Listener {
         }
     }
 
-    fn ignored(&mut self, line: &str) {
-        let Some((name, rest)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored")) else { return };
-        let reason = rest.strip_prefix(", ").unwrap_or("ignored");
-        self.tally.left_out.entry(reason.to_string()).or_default().push(name.to_string());
+    /// `test NAME ... ok`, `test NAME ... ignored, REASON`, `test NAME has been running for over 60 seconds`
+    fn progress(&mut self, line: &str) {
+        let Some(line) = line.strip_prefix("test ") else { return };
+        if let Some((name, _)) = line.split_once(" has been running for over") {
+            self.slow.insert(name.to_string());
+        } else if let Some((name, state)) = line.split_once(" ... ") {
+            self.slow.remove(name);
+            if let Some(reason) = state.strip_prefix("ignored") {
+                let reason = reason.strip_prefix(", ").unwrap_or("ignored");
+                self.tally.left_out.entry(reason.to_string()).or_default().push(name.to_string());
+            }
+        }
     }
 }
 
@@ -171,6 +186,15 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
         tally.add(heard(1).1);
         assert_eq!((tally.passed, tally.failed, tally.programs), (6, 3, 3));
         assert_eq!(tally.left_out["no KVM"].len(), 3);
+    }
+
+    #[test]
+    fn tests_that_do_not_end_are_known_by_name() {
+        let mut listener = Listener::default();
+        for line in ["test a has been running for over 60 seconds", "test b has been running for over 60 seconds", "test a ... ok"] {
+            listener.hear(line);
+        }
+        assert_eq!(listener.unfinished(), ["b"]);
     }
 
     #[test]

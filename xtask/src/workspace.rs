@@ -2,8 +2,13 @@
 //! Where the repository lies, and how its tools are called.
 
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Runs what follows so that it is told to end when whoever started it is gone: nothing is left running behind our back.
+pub(crate) const DIES_WITH_PARENT: [&str; 3] = ["setpriv", "--pdeathsig", "TERM"];
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
@@ -12,9 +17,25 @@ pub(crate) fn root() -> PathBuf {
 
 /// A `cargo` command that works on this repository, wherever it is called from.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo_program());
     command.current_dir(root());
     command
+}
+
+/// The same, ended with all that it started after `limit`; the exit status is then [`TIMED_OUT`].
+pub(crate) fn cargo_within(limit: Duration) -> Command {
+    let mut command = Command::new(DIES_WITH_PARENT[0]);
+    command.args(&DIES_WITH_PARENT[1..]).args(["timeout", "--kill-after=10", &limit.as_secs().to_string()]).arg(cargo_program());
+    // `timeout` puts cargo into a group of its own, which cannot read from the terminal.
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// What `timeout` exits with when the time was up.
+pub(crate) const TIMED_OUT: i32 = 124;
+
+fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// The path of `program`, if it is on `PATH` or in the system folders that `PATH` of ordinary users leaves out.

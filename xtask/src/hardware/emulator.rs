@@ -14,8 +14,8 @@ use crate::workspace;
 const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off";
 /// Where Debian keeps the boot loader for CDs, and the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
-/// Runs what follows so that it ends when whoever started it is killed: no emulator is left behind.
-const DIES_WITH_PARENT: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+/// How many lines of an emulator's log are worth showing.
+const LAST_WORDS: usize = 8;
 
 /// An emulated machine about to be switched on.
 #[derive(Debug)]
@@ -40,6 +40,17 @@ impl Emulator<'_> {
         self.work.join("serial")
     }
 
+    /// The last lines of the emulator's own log, for a person to see why it ended; QEMU keeps none and speaks on standard error.
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines.iter().skip(lines.len().saturating_sub(LAST_WORDS)).map(ToString::to_string).collect()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.work.join("log")
+    }
+
     /// Switches the machine on.
     ///
     /// # Errors
@@ -55,8 +66,8 @@ impl Emulator<'_> {
     }
 
     fn qemu(&self) -> Command {
-        let mut command = Command::new(DIES_WITH_PARENT[0]);
-        command.args(&DIES_WITH_PARENT[1..]).args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        let mut command = Command::new(workspace::DIES_WITH_PARENT[0]);
+        command.args(&workspace::DIES_WITH_PARENT[1..]).args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &self.memory_mib.to_string()]);
         command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot", "-append", KERNEL_OPTIONS]);
         command.arg("-serial").arg(format!("file:{}", self.serial().display()));
@@ -71,16 +82,20 @@ impl Emulator<'_> {
         fs::write(&configuration, self.bochs_configuration(&disc))?;
         let debugger = self.work.join("debugger");
         fs::write(&debugger, "c\n")?;
-        let guarded = DIES_WITH_PARENT.join(" ");
+        let guarded = workspace::DIES_WITH_PARENT.join(" ");
         let bochs = format!("stty rows 30 cols 100; exec {guarded} bochs -q -f {} -rc {}", configuration.display(), debugger.display());
-        let mut command = Command::new(DIES_WITH_PARENT[0]);
-        command.args(&DIES_WITH_PARENT[1..]).env("TERM", "xterm").args(["script", "-qfec", &bochs]).arg(self.work.join("terminal"));
+        let mut command = Command::new(workspace::DIES_WITH_PARENT[0]);
+        command
+            .args(&workspace::DIES_WITH_PARENT[1..])
+            .env("TERM", "xterm")
+            .args(["script", "-qfec", &bochs])
+            .arg(self.work.join("terminal"));
         command.stderr(Stdio::null());
         Ok(command)
     }
 
     fn bochs_configuration(&self, disc: &Path) -> String {
-        let (cpus, memory, serial, log) = (self.cpus, self.memory_mib, self.serial(), self.work.join("log"));
+        let (cpus, memory, serial, log) = (self.cpus, self.memory_mib, self.serial(), self.log());
         format!(
             "display_library: term
 romimage: file=/usr/share/bochs/BIOS-bochs-latest
