@@ -32,6 +32,9 @@
 use pando_abi::Hypercall;
 use pando_abi::hypercall::PORT;
 
+/// The REX prefix that makes operands 64 bits wide.
+const WIDE: u8 = 0x48;
+
 /// A general register; the discriminant is its number in encodings.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +178,7 @@ impl Asm {
 
     /// `to = value`.
     pub fn mov_imm(&mut self, to: Register, value: u64) -> &mut Asm {
-        self.raw(&[0x48 | to.high(), 0xb8 | to.low()]).raw(&value.to_le_bytes())
+        self.raw(&[WIDE | to.high(), 0xb8 | to.low()]).raw(&value.to_le_bytes())
     }
 
     /// `to = from`.
@@ -185,27 +188,27 @@ impl Asm {
 
     /// `to = *(base + displacement)`, eight bytes.
     pub fn load(&mut self, to: Register, base: Register, displacement: i32) -> &mut Asm {
-        self.memory(&[0x8b], to, base, displacement)
+        self.memory(WIDE, &[0x8b], to, base, displacement)
     }
 
     /// `*(base + displacement) = from`, eight bytes.
     pub fn store(&mut self, base: Register, displacement: i32, from: Register) -> &mut Asm {
-        self.memory(&[0x89], from, base, displacement)
+        self.memory(WIDE, &[0x89], from, base, displacement)
     }
 
     /// `*(base + displacement) = value`, eight bytes, sign-extended.
     pub fn store_imm(&mut self, base: Register, displacement: i32, value: i32) -> &mut Asm {
-        self.memory(&[0xc7], Register::Rax, base, displacement).raw(&value.to_le_bytes())
+        self.memory(WIDE, &[0xc7], Register::Rax, base, displacement).raw(&value.to_le_bytes())
     }
 
     /// `to = *(base + displacement)`, one byte, zero-extended.
     pub fn load_byte(&mut self, to: Register, base: Register, displacement: i32) -> &mut Asm {
-        self.memory(&[0x0f, 0xb6], to, base, displacement)
+        self.memory(WIDE, &[0x0f, 0xb6], to, base, displacement)
     }
 
     /// `*(base + displacement) = from`, its lowest byte.
     pub fn store_byte(&mut self, base: Register, displacement: i32, from: Register) -> &mut Asm {
-        self.memory(&[0x88], from, base, displacement)
+        self.memory(0x40, &[0x88], from, base, displacement)
     }
 
     /// `to += from`.
@@ -260,12 +263,12 @@ impl Asm {
 
     /// `to += 1`, leaving the carry alone.
     pub fn inc(&mut self, to: Register) -> &mut Asm {
-        self.raw(&[0x48 | to.high(), 0xff, 0xc0 | to.low()])
+        self.raw(&[WIDE | to.high(), 0xff, 0xc0 | to.low()])
     }
 
     /// `to -= 1`, leaving the carry alone.
     pub fn dec(&mut self, to: Register) -> &mut Asm {
-        self.raw(&[0x48 | to.high(), 0xff, 0xc8 | to.low()])
+        self.raw(&[WIDE | to.high(), 0xff, 0xc8 | to.low()])
     }
 
     /// Jumps.
@@ -374,14 +377,14 @@ impl Asm {
 
     /// An instruction between two registers.
     fn registers(&mut self, opcode: u8, register: Register, other: Register) -> &mut Asm {
-        self.raw(&[0x48 | register.high() << 2 | other.high(), opcode, 0xc0 | register.low() << 3 | other.low()])
+        self.raw(&[WIDE | register.high() << 2 | other.high(), opcode, 0xc0 | register.low() << 3 | other.low()])
     }
 
-    /// An instruction between a register and memory.
-    fn memory(&mut self, opcode: &[u8], register: Register, base: Register, displacement: i32) -> &mut Asm {
+    /// An instruction between a register and memory. `rex` is [`WIDE`], or the bare prefix for bytes.
+    fn memory(&mut self, rex: u8, opcode: &[u8], register: Register, base: Register, displacement: i32) -> &mut Asm {
         let short = i8::try_from(displacement);
         let mode = if short.is_ok() { 0x40 } else { 0x80 };
-        self.raw(&[0x48 | register.high() << 2 | base.high()]).raw(opcode).raw(&[mode | register.low() << 3 | base.low()]);
+        self.raw(&[rex | register.high() << 2 | base.high()]).raw(opcode).raw(&[mode | register.low() << 3 | base.low()]);
         // With these two as a base, a byte must say that there is no index.
         if matches!(base, Register::Rsp | Register::R12) {
             self.raw(&[0x24]);
@@ -393,7 +396,7 @@ impl Asm {
     }
 
     fn immediate(&mut self, digit: u8, to: Register, value: i32) -> &mut Asm {
-        let rex = 0x48 | to.high();
+        let rex = WIDE | to.high();
         let operand = 0xc0 | digit << 3 | to.low();
         match i8::try_from(value) {
             Ok(byte) => self.raw(&[rex, 0x83, operand]).raw(&byte.to_le_bytes()),
@@ -444,7 +447,7 @@ mod tests {
         check(|asm| asm.store(R13, 0, Rax), b"\x49\x89\x45\x00");
         check(|asm| asm.store_imm(R12, 8, -2), b"\x49\xc7\x44\x24\x08\xfe\xff\xff\xff");
         check(|asm| asm.load_byte(R8, Rsi, 1), b"\x4c\x0f\xb6\x46\x01");
-        check(|asm| asm.store_byte(Rdi, 1, Rsi), b"\x48\x88\x77\x01");
+        check(|asm| asm.store_byte(Rdi, 1, Rsi), b"\x40\x88\x77\x01");
         check(|asm| asm.add(Rax, Rbx), b"\x48\x01\xd8");
         check(|asm| asm.or(R8, Rbx), b"\x49\x09\xd8");
         check(|asm| asm.and(Rax, R11), b"\x4c\x21\xd8");
