@@ -32,7 +32,7 @@ pub(crate) fn boot() -> ! {
     });
     events::handle_with(served::events);
     hypercall::freeze();
-    let start = PROCESS.with(|process| start(process));
+    let start = PROCESS.with(start);
     upcall::enter(&start)
 }
 
@@ -41,6 +41,7 @@ fn start(place: &mut Option<Process>) -> Registers {
     let given = memory::arguments();
     let mut strings = given.strings.split(|byte| *byte == 0);
     let path = strings.next().unwrap_or_default();
+    let directory = strings.next().unwrap_or_default();
     let arguments: Vec<&[u8]> = strings.by_ref().take(given.header.arguments as usize).collect();
     let environment: Vec<&[u8]> = strings.take(given.header.environment as usize).collect();
     let image = Image::new(given.image).unwrap_or_else(|error| refuse(OWN_FAILURE, b"root image", &error));

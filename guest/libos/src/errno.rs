@@ -11,7 +11,6 @@ macro_rules! errors {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)*) => {
         /// Why a system call failed. The names are Linux's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[expect(clippy::upper_case_acronyms, reason = "the standard names")]
         #[repr(u16)]
         pub enum Errno { $($(#[doc = $doc])+ $name = $number,)* }
 

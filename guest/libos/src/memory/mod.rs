@@ -5,7 +5,7 @@
 //!
 //! # Where things lie
 //! Small programs fit into the first GiB, so that all their private pages hang on few page tables: the image where it was linked, the break
-//! behind it, the stack below [`STACK_TOP`], small mappings above the stack in its own 2 MiB and then below it. Large mappings lie
+//! behind it, the stack below `STACK_TOP`, small mappings above the stack in its own 2 MiB and then below it. Large mappings lie
 //! high. Nothing is randomised: a cell's neighbours cannot reach its memory anyway.
 
 pub mod backing;
