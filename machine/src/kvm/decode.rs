@@ -18,6 +18,8 @@ pub(super) enum Raw {
     OutsideMemory,
     /// A signal, or the host's wish to be asked again.
     Interrupted,
+    /// The same, with the exception of an instruction that has been executed still to be delivered.
+    Trapped(u8),
     /// An exit after which the vCPU must be set up anew.
     Unresumable(u32),
     /// `KVM_RUN` failed.
@@ -33,16 +35,23 @@ const DEBUG: u8 = 1;
 pub(super) fn decode(arena: &Arena, vcpu: usize, raw: Raw, code: u16, context: &mut Context, omit: Omit) -> Exit {
     let supervisor = code & 3 == 0;
     let stub = stub_at(context.registers.rip).filter(|_| supervisor);
+    let raw = if supervisor && matches!(raw, Raw::Trapped(_)) { Raw::Interrupted } else { raw };
     match (raw, stub) {
         (Raw::Out, Some(stub)) => from_stub(arena, vcpu, stub, context, omit),
         (Raw::Interrupted, Some(stub)) if !omit.leaves_out(Omit::INTERRUPTED_STUB) => from_stub(arena, vcpu, stub, context, omit),
         (Raw::Interrupted, Some(_)) => Exit::Interrupted,
+        // Nested, `syscall` is on its way to the fault at its stub.
+        (Raw::Interrupted, None) if context.registers.rip == SYSCALL_ENTRY && !omit.leaves_out(Omit::INTERRUPTED_STUB) => {
+            context.pending = crate::Pending::default();
+            syscall(context)
+        }
         (Raw::Out | Raw::Interrupted, None) if supervisor => machine("it stood at CPL 0 outside every stub"),
-        (Raw::Out | Raw::Interrupted, None) if u64::from(code) != USER_CODE && !omit.leaves_out(Omit::CODE_SEGMENT) => {
+        (Raw::Out | Raw::Interrupted | Raw::Trapped(_), None) if u64::from(code) != USER_CODE && !omit.leaves_out(Omit::CODE_SEGMENT) => {
             Exit::Violation(Violation::CodeSegment)
         }
         (Raw::Out, None) => Exit::Hypercall,
         (Raw::Interrupted, None) => Exit::Interrupted,
+        (Raw::Trapped(vector), _) => Exit::Exception(Exception { vector, error: 0, address: 0 }),
         (Raw::Port, _) => Exit::Violation(Violation::Port),
         (Raw::OutsideMemory, _) => Exit::Violation(Violation::OutsideMemory),
         (Raw::Unresumable(reason), _) => Exit::Violation(Violation::Machine { reason: reason_name(reason) }),

@@ -86,6 +86,8 @@ struct Shared {
     vm: VmFd,
     arena: Arena,
     clock: Clock,
+    /// Whether the host's KVM runs cells on page tables in software.
+    nested: bool,
     omit: Omit,
 }
 
@@ -107,7 +109,7 @@ impl Kvm {
             (0..config.vcpus as u64).map(|id| vm.create_vcpu(id).map_err(HostError::kvm("create a vCPU"))).collect::<Result<_, _>>()?;
         let clock = timer::calibrate(&fds)?;
         let supervisor_entry = supervisor.root_entry();
-        let shared = Arc::new(Shared { vm, arena, clock, omit: config.omit });
+        let shared = Arc::new(Shared { vm, arena, clock, nested: system::virtualization() == Virtualization::Software, omit: config.omit });
         let vcpus = fds
             .into_iter()
             .enumerate()

@@ -112,7 +112,8 @@ impl Probe {
     }
 }
 
-fn virtualization() -> Virtualization {
+/// How this host virtualises.
+pub(super) fn virtualization() -> Virtualization {
     let leaf_1 = std::arch::x86_64::__cpuid(1);
     let extended = std::arch::x86_64::__cpuid(0x8000_0001);
     match (leaf_1.ecx >> 5 & 1, extended.ecx >> 2 & 1) {
