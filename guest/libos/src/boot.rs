@@ -54,7 +54,13 @@ fn start(place: &mut Option<Process>) -> Registers {
     let mut random = Random::default();
     let mut bytes = [0; 16];
     random.fill(&mut bytes);
-    let process = place.insert(Process::new(Files::new(root, path.to_vec(), given.header.terminals), random));
+    let mut files = Files::new(root, path.to_vec(), given.header.terminals);
+    match root.image.resolve(root.image.root(), directory, LastLink::Follow) {
+        Ok(inode) if inode.kind == FileType::Directory => files.working_directory = inode.nid,
+        Ok(_) => refuse(OWN_FAILURE, directory, &Errno::ENOTDIR.text()),
+        Err(error) => refuse(OWN_FAILURE, directory, &error),
+    }
+    let process = place.insert(Process::new(files, random));
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     process.set_name(name);
     let given = Given { path, arguments: &arguments, environment: &environment, random: bytes };
