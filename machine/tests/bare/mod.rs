@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bare machine for tests: one address space with a page of code, a page of data and nothing else.
 
-use pando_machine::kvm::{Kvm, KvmConfig, Omit};
-use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Vcpu};
-use std::sync::Arc;
+pub mod assemble;
+pub mod neighbour;
+pub mod pair;
+pub mod size;
+
+use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
+use pando_machine::{Context, EntryIndex, Exit, FRAME_SIZE, FrameId, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Vcpu};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Where the page of code lies: readable and executable.
@@ -14,6 +19,17 @@ pub const DATA: u64 = 0x50_0000;
 pub const TABLE: u64 = 0x67;
 /// Present, user, accessed, dirty: read-only.
 pub const READ_ONLY: u64 = 0x65;
+
+/// What kind of KVM this is.
+pub fn kind() -> Virtualization {
+    static KIND: OnceLock<Virtualization> = OnceLock::new();
+    *KIND.get_or_init(|| Probe::host().expect("KVM is there").virtualization)
+}
+
+/// Whether cells run on page tables in software, on the host's own segments.
+pub fn is_nested() -> bool {
+    kind() == Virtualization::Software
+}
 
 /// A machine with one space.
 pub struct Bare {
@@ -51,6 +67,18 @@ impl Bare {
     pub fn frame(&mut self) -> FrameId {
         self.next += 1;
         FrameId(self.next)
+    }
+
+    /// What a frame holds.
+    pub fn content(&self, frame: FrameId) -> [u8; FRAME_SIZE] {
+        let mut bytes = [0; FRAME_SIZE];
+        self.machine.arena().read(frame, 0, &mut bytes);
+        bytes
+    }
+
+    /// Writes into a frame.
+    pub fn write(&self, frame: FrameId, offset: usize, bytes: &[u8]) {
+        self.machine.arena().write(frame, offset, bytes);
     }
 
     /// Maps `frame` at `address`, making tables as needed.

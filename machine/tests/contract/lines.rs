@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The context contract on KVM, line by line, with nothing above the machine.
 
-mod bare;
-
-use bare::{Bare, CODE, DATA, TABLE};
+use crate::bare::{Bare, CODE, DATA, TABLE};
 use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Root, Violation};
 use std::time::Duration;
 
@@ -135,14 +133,19 @@ fn no_selector_leads_out_of_64_bit_user_code() {
 fn an_endless_loop_is_interrupted_and_goes_on() {
     let mut bare = Bare::new();
     let mut context = bare.start(b"\xff\xc0\xeb\xfc");
-    let mut last = 0;
-    for _ in 0..20 {
+    // On a busy host a deadline may pass before the cell has begun.
+    let mut advanced = 0;
+    for _ in 0..200 {
+        let last = context.registers.rax;
         let deadline = bare.machine.now() + Duration::from_millis(2);
         assert_eq!(bare.run_until(&mut context, deadline), Exit::Interrupted);
         assert!((CODE..CODE + 4).contains(&context.registers.rip));
-        assert_ne!(context.registers.rax, last);
-        last = context.registers.rax;
+        advanced += u32::from(context.registers.rax != last);
+        if advanced == 20 {
+            return;
+        }
     }
+    panic!("advanced in {advanced} quanta of 200");
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn another_stamp_shows_what_another_vcpu_changed() {
     let mut bare = Bare::new();
     let mut context = bare.start(b"\x48\x8b\x18\xe6\x7e");
     context.registers.rax = DATA;
-    let mut run = |bare: &mut Bare, stamp| {
+    let run = |bare: &mut Bare, stamp| {
         let mut again = context;
         let deadline = bare.machine.now() + Duration::from_secs(10);
         assert_eq!(bare.vcpu.run(Root { table: bare.root, stamp }, &mut again, deadline), Exit::Hypercall);
