@@ -5,7 +5,7 @@
 //! as a little-endian 32-bit number; the kernel's side refuses an image without it, or with another version.
 //!
 //! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then the strings, each ended by a zero byte: the program's path in the root
-//! image, the arguments (the first is the program's name as it will see it), the environment.
+//! image, its working directory there, the arguments (the first is the program's name as it will see it), the environment.
 
 /// Name of the note, without its final zero byte.
 pub const NAME: &str = "Pando";
@@ -16,7 +16,7 @@ pub const TYPE: u32 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ArgumentsHeader {
-    /// How many strings, after the program's path, are arguments.
+    /// How many strings, after the path and the directory, are arguments.
     pub arguments: u32,
     /// How many strings, after them, are the environment.
     pub environment: u32,

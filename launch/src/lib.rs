@@ -1,1 +1,18 @@
-//! To be written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a program to a running cell.
+//!
+//! The libOS boots once, into a [`Template`]. A [`Root`] is a clone of it that has a root image mounted; its memory is the operator's. A program runs in a clone of a
+//! root that pays only for what it writes. Nothing here runs twice what a clone can inherit.
+#![forbid(unsafe_code)]
+
+mod error;
+mod libos;
+mod program;
+mod root;
+mod streams;
+
+pub use error::LaunchError;
+pub use libos::Template;
+pub use program::{Program, Terminals};
+pub use root::Root;
+pub use streams::{Streams, forward};

@@ -79,6 +79,13 @@ pub enum Vector {
     Saved(VectorState),
 }
 
+/// An instruction that is to be retried, and the address that it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) instruction: u64,
+    pub(crate) address: u64,
+}
+
 /// Who a cell is.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -111,6 +118,8 @@ pub struct Cell {
     pub(crate) counters: Counters,
     /// The vCPU that it ran on last.
     pub(crate) last_vcpu: Option<usize>,
+    /// A write whose private page the vCPU may not have seen yet: the instruction, and what it touched.
+    pub(crate) unconfirmed: Option<Write>,
     /// Faults in a row that the tables say cannot happen, and where.
     pub(crate) spurious: (u64, u32),
 }
@@ -132,6 +141,7 @@ impl Cell {
             doom: None,
             counters: Counters::default(),
             last_vcpu: None,
+            unconfirmed: None,
             spurious: (0, 0),
         }
     }

@@ -46,15 +46,14 @@ impl Cell {
         self.enter(frames, &control, control.exception_entry, cause::SYSCALL, 0, 0)
     }
 
-    /// Shows the cell what has happened, and makes the upcall if it may be interrupted. Says when its timer is next due.
+    /// Shows the cell what has happened, and makes the upcall if it may be interrupted.
     ///
     /// # Errors
     /// No memory to write it down: the cell's end.
-    pub(crate) fn deliver_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<Nanos, End> {
+    pub(crate) fn deliver_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<(), End> {
         let mut control = self.control(frames);
         if Nanos(control.timer) <= now {
             self.events = self.events.with(Event::Timer);
-            control.timer = u64::MAX;
             self.set_word(frames, offset::TIMER, u64::MAX).map_err(end_of)?;
         }
         if !self.events.is_empty() {
@@ -68,7 +67,7 @@ impl Cell {
             self.counters.events += 1;
             self.enter(frames, &control, control.event_entry, cause::EVENTS, deliverable, 0)?;
         }
-        Ok(Nanos(control.timer))
+        Ok(())
     }
 
     /// Whether an unmasked event waits, so that idling would end at once.

@@ -4,7 +4,7 @@
 use super::state::{State, end_for};
 use crate::cell::call::{MemoryCall, Operation, Progress};
 use crate::cell::end::End;
-use crate::cell::{CellId, Resumption};
+use crate::cell::{CellId, Resumption, Write};
 use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
 use crate::memory::spaces::Obstacle;
@@ -78,6 +78,9 @@ impl State {
                 next => return Err(next),
             }
         }
+        if self.running(id).0.cell.unconfirmed.is_some() {
+            return self.entry(id, now);
+        }
         if let Err(shortage) = self.serve_console(id) {
             return Err(self.short(id, shortage));
         }
@@ -89,7 +92,16 @@ impl State {
             Resumption::WithEvents => cell.context.registers.rax = cell.control(frames).pending | cell.events.0,
             Resumption::WithGeneration => cell.context.registers.rax = cell.identity.generation,
         }
-        let timer = cell.deliver_events(frames, now).map_err(ended)?;
+        cell.deliver_events(frames, now).map_err(ended)?;
+        self.entry(id, now)
+    }
+
+    /// What the vCPU is given.
+    fn entry(&mut self, id: CellId, now: Nanos) -> Result<Entry, Next> {
+        let (occupant, frames) = self.running(id);
+        let cell = &mut occupant.cell;
+        // A timer that is due and was not delivered waits for the next exit.
+        let timer = Some(Nanos(cell.control(frames).timer)).filter(|timer| *timer > now).unwrap_or(Nanos::NEVER);
         let root = match cell.memory.root(frames) {
             Ok(root) => root,
             Err(shortage) => return Err(self.short(id, shortage)),
@@ -111,6 +123,13 @@ impl State {
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
         cell.counters.exits += 1;
+        // An instruction that the cell has left behind has been retried. One where it still stands may not have been: whatever runs next must not see the old page.
+        if let Some(write) = cell.unconfirmed.take()
+            && write.instruction == cell.context.registers.rip
+            && let Err(shortage) = cell.memory.renew(frames, write.address)
+        {
+            return self.short(id, shortage);
+        }
         match exit {
             Exit::Hypercall => self.hypercall(id, now),
             Exit::Syscall => cell.raise_syscall(frames).map_or_else(ended, |()| Next::Resume),
@@ -136,7 +155,9 @@ impl State {
                 _ => Access::Read,
             };
             match cell.memory.resolve(frames, exception.address, access) {
-                Ok(Fault::Resolved) => {
+                Ok(resolved @ (Fault::Resolved | Fault::Copied)) => {
+                    let write = Write { instruction: cell.context.registers.rip, address: exception.address };
+                    cell.unconfirmed = (resolved == Fault::Copied).then_some(write);
                     cell.counters.faults += 1;
                     cell.spurious = (0, 0);
                     return Next::Resume;

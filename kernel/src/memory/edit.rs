@@ -30,6 +30,8 @@ enum Change {
     Protect(Permissions),
     /// Makes pages present; for a write fault also the program's own.
     Touch { write: bool },
+    /// Moves the path to a page into fresh tables and changes nothing.
+    Renew,
     /// Makes pages present and the tree's own, whatever the program may do with them: the kernel is about to write.
     Own,
 }
@@ -104,6 +106,16 @@ impl Tree {
         Ok(())
     }
 
+    /// Moves the path to `page` into fresh tables, so that no CPU has seen it.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn renew(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES)?;
+        self.edit(frames, account, page..page + 1, Change::Renew);
+        Ok(())
+    }
+
     fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: Change) {
         debug_assert!(pages.start < pages.end && pages.end <= TREE_PAGES);
         let before = self.link();
@@ -134,7 +146,7 @@ impl Edit<'_> {
             let old = Entry(self.frames.arena().load(*table, position));
             let whole = part.end - part.start == size;
             let new = self.changed(old, level, part, whole, change);
-            if new != old {
+            if new != old || matches!((change, new.view(level)), (Change::Renew, View::Page { .. })) {
                 self.put(table, position, old, new, change);
             }
             page = end;
@@ -156,7 +168,7 @@ impl Edit<'_> {
                 self.descend(below, level, part, change)
             }
             (Change::Set(_), _) => self.expanded(old, level, part, change),
-            (_, View::Empty) => old,
+            (_, View::Empty) | (Change::Renew, _) => old,
             (Change::Protect(permissions), View::Lazy { large, .. }) if whole => Entry::lazy(permissions, large),
             (Change::Protect(permissions), View::Page { frame, .. }) if whole => self.page(frame, level, permissions),
             (Change::Protect(_), _) => self.expanded(old, level, part, change),

@@ -36,6 +36,9 @@ impl Access {
 pub enum Fault {
     /// The page is there now: go on.
     Resolved,
+    /// A private copy was put in place of a shared page. A CPU sees it once the write is retried, and nothing else may run on these tables until then: a
+    /// *read* that comes first would still see the shared page, which may soon be somebody else's (see [`Tree::renew`]).
+    Copied,
     /// The tables allowed it all along; the vCPU had not seen it yet: retry (rule 6).
     Spurious,
     /// Nothing is mapped there, or the program may not do this: its own affair.
@@ -55,7 +58,7 @@ impl Tree {
         let write = access == Access::Write;
         match found.view {
             View::Page { writable, .. } if !write || (writable && found.owned) => Ok(Fault::Spurious),
-            View::Page { .. } => self.touch(frames, account, page..page + 1, true).map(|()| Fault::Resolved),
+            View::Page { .. } => self.touch(frames, account, page..page + 1, true).map(|()| Fault::Copied),
             View::Lazy { .. } => {
                 let around = self.around(frames, page);
                 // An account that is nearly full still gets the page itself.

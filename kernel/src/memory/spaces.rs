@@ -303,6 +303,19 @@ impl SpaceSet {
         }
     }
 
+    /// Moves the path to an address of the running space into fresh tables.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn renew(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
+        let account = self.account;
+        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(()) };
+        match self.tree(range.space, range.slot) {
+            Some(tree) => tree.renew(frames, account, range.pages.start),
+            None => Ok(()),
+        }
+    }
+
     /// Copies bytes out of the running space.
     ///
     /// # Errors

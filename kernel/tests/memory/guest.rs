@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program in a test's cell: it does what its command page says, instruction by instruction, and writes down what came of it.
+//!
+//! Reads, writes and fetches are those of the cell's own CPU, so they go through whatever the machine remembers of its page tables. A fault is
+//! taken by the program's own handler and written down as the command's result. Program and commands lie in the system segment, so they are
+//! there in every space of the cell.
+
+use pando_abi::layout::{ARGUMENTS, LIBOS, VIRTUAL_REGISTERS};
+use pando_abi::virtual_registers::offset;
+use pando_abi::{Hypercall, PAGE_SIZE, SavedContext};
+use pando_testing::asm::Register::{R12, R13, R14, R15, Rax, Rdi, Rsi};
+use pando_testing::asm::{Asm, Condition, Register};
+
+/// Where the program lies.
+pub(crate) const PROGRAM: u64 = LIBOS;
+/// Where its commands lie: one page, ended by a command of kind [`STOP`].
+pub(crate) const COMMANDS: u64 = ARGUMENTS;
+/// How many commands there may be.
+pub(crate) const MAX_COMMANDS: usize = PAGE_SIZE as usize / SIZE - 1;
+/// Bytes of a command.
+pub(crate) const SIZE: usize = 64;
+
+/// Offset of a command's result: a value, or the vector of an exception.
+const RESULT: i32 = 48;
+/// Offset of what became of it: [`DONE`], or the address that faulted.
+const OUTCOME: i32 = 56;
+/// The command was carried out. No address that faults has this value.
+const DONE: u64 = 1;
+
+const STOP: u64 = 0;
+const LOAD: u64 = 1;
+const STORE: u64 = 2;
+const FETCH: u64 = 3;
+/// Kinds from here on are hypercalls, by number.
+const CALLS: u64 = 4;
+
+/// What the program is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Read a word.
+    Load(u64),
+    /// Write a word.
+    Store(u64, u64),
+    /// Execute the word, which must be one of [`value`]'s if the CPU gets at it.
+    Fetch(u64),
+    /// Ask the kernel.
+    Call(Hypercall),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// A value.
+    Value(u64),
+    /// A page fault at this address.
+    Fault(u64),
+}
+
+/// A word to store that is different for each number, and executable: `jmp r14` with the number behind it.
+pub(crate) const fn value(number: u64) -> u64 {
+    number << 24 | 0xe6_ff41
+}
+
+/// The command page.
+pub(crate) fn encode(commands: &[Command]) -> Vec<u8> {
+    let mut words = Vec::with_capacity((commands.len() + 1) * SIZE / 8);
+    for command in commands {
+        let (kind, arguments) = match *command {
+            Command::Load(address) => (LOAD, [address, 0, 0, 0, 0]),
+            Command::Store(address, value) => (STORE, [address, value, 0, 0, 0]),
+            Command::Fetch(address) => (FETCH, [address, 0, 0, 0, 0]),
+            Command::Call(call) => {
+                let (number, arguments) = call.encode();
+                (CALLS + number, arguments)
+            }
+        };
+        words.push(kind);
+        words.extend(arguments);
+        words.extend([0, 0]);
+    }
+    words.push(STOP);
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// What the program wrote into the command page about command `index`. `None`: it never came to it, or something else than a page fault came between.
+pub(crate) fn reply(page: &[u8], index: usize) -> Option<Reply> {
+    let word = |offset: i32| {
+        let at = index * SIZE + offset as usize;
+        u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"))
+    };
+    match (word(RESULT), word(OUTCOME)) {
+        (_, 0) => None,
+        (result, DONE) => Some(Reply::Value(result)),
+        (14, address) => Some(Reply::Fault(address)),
+        _ => None,
+    }
+}
+
+/// The program's bytes.
+pub(crate) fn program() -> Vec<u8> {
+    let mut asm = Asm::new();
+    let [start, record, done, next, idle, load, store, fetch] = std::array::from_fn(|_| asm.label());
+    asm.jmp(start);
+    let handler = PROGRAM + asm.offset() as u64;
+    let saved = (offset::SAVES + SavedContext::WORDS * 8) as i32;
+    asm.load(Rax, R15, saved).store(R12, RESULT, Rax).load(Rax, R15, saved + 16).store(R12, OUTCOME, Rax);
+    asm.store_imm(R15, offset::LEVEL as i32, 1).jmp(done);
+    let back = PROGRAM + asm.offset() as u64;
+    asm.mov_imm(Rax, 0);
+    asm.bind(record).store(R12, RESULT, Rax).store_imm(R12, OUTCOME, DONE as i32);
+    asm.bind(done).add_imm(R12, SIZE as i32);
+    asm.bind(next).load(R13, R12, 0);
+    for (kind, label) in [(STOP, idle), (LOAD, load), (STORE, store), (FETCH, fetch)] {
+        asm.cmp_imm(R13, kind as i32).jump_if(Condition::Zero, label);
+    }
+    for (position, register) in Register::ARGUMENTS.into_iter().enumerate() {
+        asm.load(register, R12, 8 + 8 * position as i32);
+    }
+    asm.mov(Rax, R13).sub_imm(Rax, CALLS as i32).hypercall().jmp(record);
+    asm.bind(load).load(Rsi, R12, 8).load(Rax, Rsi, 0).jmp(record);
+    asm.bind(store).load(Rsi, R12, 8).load(Rax, R12, 16).store(Rsi, 0, Rax).jmp(record);
+    asm.bind(fetch).load(Rsi, R12, 8).mov_imm(R14, back).jmp_to(Rsi);
+    asm.bind(start).mov_imm(R15, VIRTUAL_REGISTERS).mov_imm(Rax, handler);
+    asm.store(R15, EXCEPTION_ENTRY, Rax);
+    asm.bind(idle).store_imm(R15, offset::PENDING as i32, 0).mov_imm(Rdi, u64::MAX).mov_imm(Rax, 1).hypercall();
+    asm.mov_imm(R12, COMMANDS).jmp(next);
+    asm.finish()
+}
+
+/// Offset of the control word that names the exception handler.
+const EXCEPTION_ENTRY: i32 = std::mem::offset_of!(pando_abi::virtual_registers::Control, exception_entry) as i32;

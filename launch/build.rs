@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds the libOS for its own target, so that `cargo build` is all that anybody needs to type.
+//!
+//! The target's standard library is installed with rustup if it is missing; where that does not work the build says what to do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "x86_64-unknown-none";
+
+fn main() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_path_buf();
+    for watched in ["guest", "abi", "Cargo.lock", "Cargo.toml"] {
+        println!("cargo:rerun-if-changed={}", workspace.join(watched).display());
+    }
+    if let Err(problem) = install_target().and_then(|()| build(&workspace)) {
+        println!("cargo::error={problem}");
+    }
+}
+
+/// Makes sure that the guest's target can be compiled for.
+fn install_target() -> Result<(), String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let answer = Command::new(rustc)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output()
+        .map_err(|error| format!("rustc does not start: {error}"))?;
+    let directory = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let mut rustup = Command::new("rustup");
+    rustup.args(["target", "add", TARGET]);
+    if let Ok(toolchain) = std::env::var("RUSTUP_TOOLCHAIN") {
+        rustup.args(["--toolchain", &toolchain]);
+    }
+    match rustup.status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(format!(
+            "the libOS is built for {TARGET}, which this Rust lacks: run `rustup target add {TARGET}`, or install that target's standard library"
+        )),
+    }
+}
+
+/// Builds the libOS into this crate's output directory.
+fn build(workspace: &Path) -> Result<(), String> {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    let target_directory = out.join("guest");
+    let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets it"));
+    cargo
+        .current_dir(workspace)
+        .args(["build", "--release", "--package", "pando-libos", "--target", TARGET, "--target-dir"])
+        .arg(&target_directory);
+    // The host's compiler settings and wrappers are not the guest's.
+    for variable in ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET"] {
+        cargo.env_remove(variable);
+    }
+    let status = cargo.status().map_err(|error| format!("cargo does not start: {error}"))?;
+    if !status.success() {
+        return Err("the libOS did not build: its messages stand above".into());
+    }
+    let built = target_directory.join(TARGET).join("release/pando-libos");
+    std::fs::copy(&built, out.join("pando-libos")).map(|_| ()).map_err(|error| format!("the libOS is not at {}: {error}", built.display()))
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong between a program and its cell.
+
+use pando_kernel::OperatorError;
+use pando_machine::PageCount;
+
+/// A program could not be brought into a cell.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Kernel(#[from] OperatorError),
+    /// The root image could not be written.
+    #[error(transparent)]
+    Image(#[from] pando_image::Error),
+    /// The libOS that this program carries is damaged, or was built for another interface.
+    #[error("the libOS in this build cannot be used: {0}")]
+    LibOs(&'static str),
+    /// The arguments and the environment do not fit.
+    #[error("the arguments and the environment take {given} bytes; a cell takes {most}")]
+    ArgumentsTooLong {
+        /// What they take.
+        given: usize,
+        /// What there is room for.
+        most: usize,
+    },
+    /// An argument or a variable holds a zero byte.
+    #[error("an argument or an environment variable holds a zero byte")]
+    ZeroByte,
+    /// The image does not fit into the machine.
+    #[error("the program and its files take {0}, more than the machine has: use smaller files, or a larger machine")]
+    ImageTooLarge(PageCount),
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The libOS: its image, and the template in which it has booted.
+
+use crate::LaunchError;
+use object::elf::{FileHeader64, PF_W, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, elf};
+use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_END};
+use pando_abi::{MapFlags, Permissions, Registers, note};
+use pando_kernel::{CellConfig, CellId, Kernel};
+use pando_machine::{FRAME_SIZE, PageCount};
+
+/// The libOS as its build left it.
+static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pando-libos"));
+
+/// What the template may have: the libOS's own memory, with room to grow.
+const QUOTA: PageCount = PageCount(4096);
+
+/// A cell in which the libOS has booted and frozen.
+#[derive(Clone, Copy, Debug)]
+pub struct Template {
+    cell: CellId,
+}
+
+/// A part of the libOS's image.
+struct Part {
+    address: u64,
+    pages: PageCount,
+    permissions: Permissions,
+    bytes: &'static [u8],
+    offset: u64,
+}
+
+impl Template {
+    /// Makes a cell with the libOS and starts it. It is a template once [`Kernel::wait_frozen`] says so; vCPUs must run for that.
+    ///
+    /// # Errors
+    /// The libOS does not fit this build, or there is not enough memory.
+    pub fn boot(kernel: &Kernel) -> Result<Template, LaunchError> {
+        let (entry, parts) = parts(IMAGE)?;
+        let cell = kernel.create(CellConfig { quota: QUOTA, host_name: "pando".into() })?;
+        for part in parts {
+            kernel.map(cell, part.address, part.pages, MapFlags::lazy(part.permissions))?;
+            kernel.write(cell, part.address + part.offset, part.bytes)?;
+        }
+        kernel.map(cell, ARGUMENTS, PageCount::covering(ARGUMENTS_SIZE), MapFlags::lazy(Permissions::READ_WRITE))?;
+        kernel.set_registers(cell, Registers { rip: entry, ..Registers::default() })?;
+        kernel.start(cell)?;
+        Ok(Template { cell })
+    }
+
+    /// The cell.
+    #[must_use]
+    pub fn cell(&self) -> CellId {
+        self.cell
+    }
+}
+
+/// The entry and the loadable parts of an image for cells, checked.
+fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
+    let bad = LaunchError::LibOs;
+    let header = FileHeader64::<Endianness>::parse(image).map_err(|_| bad("it is no ELF file"))?;
+    let endian = header.endian().map_err(|_| bad("its byte order is unknown"))?;
+    let segments = header.program_headers(endian, image).map_err(|_| bad("its program headers are damaged"))?;
+    if !segments.iter().any(|segment| has_note(segment, endian, image)) {
+        return Err(bad("it was built for another version of the virtual architecture"));
+    }
+    let mut parts = Vec::new();
+    for segment in segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0) {
+        let start = segment.p_vaddr(endian);
+        let end = start.checked_add(segment.p_memsz(endian)).ok_or(bad("a segment leaves the address space"))?;
+        if start < LIBOS || end > LIBOS_END {
+            return Err(bad("it lies outside the room for a libOS"));
+        }
+        let flags = segment.p_flags(endian).0;
+        let bits = 1 | u64::from(flags & PF_W.0 != 0) << 1 | u64::from(flags & PF_X.0 != 0) << 2;
+        let address = start & !(FRAME_SIZE as u64 - 1);
+        parts.push(Part {
+            address,
+            pages: PageCount::covering(end - address),
+            permissions: Permissions::from_bits(bits).unwrap_or_default(),
+            bytes: segment.data(endian, image).map_err(|()| bad("a segment lies outside the file"))?,
+            offset: start - address,
+        });
+    }
+    Ok((header.e_entry(endian), parts))
+}
+
+/// Whether a program header is a note of this interface's version.
+fn has_note(segment: &elf::ProgramHeader64<Endianness>, endian: Endianness, image: &'static [u8]) -> bool {
+    let Ok(Some(mut notes)) = segment.notes(endian, image) else { return false };
+    while let Ok(Some(found)) = notes.next() {
+        if found.name() == note::NAME.as_bytes() && found.n_type(endian).0 == note::TYPE {
+            return found.desc() == pando_abi::VERSION.to_le_bytes();
+        }
+    }
+    false
+}

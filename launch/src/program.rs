@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs: what to run, and the cell made for it.
+
+use crate::{LaunchError, Root};
+use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE};
+use pando_abi::note::ArgumentsHeader;
+use pando_kernel::{CellId, Kernel};
+use pando_machine::PageCount;
+
+/// Which standard streams are terminals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminals {
+    /// Standard input.
+    pub input: bool,
+    /// Standard output.
+    pub output: bool,
+    /// Standard error.
+    pub errors: bool,
+}
+
+/// A program with all that it is given.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where it lies in the root image.
+    pub path: Vec<u8>,
+    /// Its working directory in the root image.
+    pub directory: Vec<u8>,
+    /// Its arguments; the first is its own name as it will see it.
+    pub arguments: Vec<Vec<u8>>,
+    /// Its environment, each as NAME=VALUE.
+    pub environment: Vec<Vec<u8>>,
+    /// Which of its streams are terminals.
+    pub terminals: Terminals,
+    /// The memory that it may have, tables included.
+    pub memory: PageCount,
+}
+
+impl Program {
+    /// Makes a cell for the program: a clone of `root` that knows its arguments and has not started yet.
+    ///
+    /// # Errors
+    /// The arguments are too long, or there is not enough memory.
+    pub fn prepare(&self, kernel: &Kernel, root: &Root) -> Result<CellId, LaunchError> {
+        let block = self.argument_block(root.image_bytes)?;
+        let cell = kernel.clone_cell(root.cell, self.memory)?;
+        match kernel.write(cell, ARGUMENTS, &block) {
+            Ok(()) => Ok(cell),
+            Err(error) => {
+                let _ = kernel.end(cell, pando_kernel::End::Killed);
+                let _ = kernel.collect(cell);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The bytes of the argument block.
+    fn argument_block(&self, image_bytes: u64) -> Result<Vec<u8>, LaunchError> {
+        let strings = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
+        let mut bytes = Vec::new();
+        for string in strings {
+            if string.contains(&0) {
+                return Err(LaunchError::ZeroByte);
+            }
+            bytes.extend_from_slice(string);
+            bytes.push(0);
+        }
+        let most = ARGUMENTS_SIZE as usize - ArgumentsHeader::SIZE;
+        if bytes.len() > most {
+            return Err(LaunchError::ArgumentsTooLong { given: bytes.len(), most });
+        }
+        let Terminals { input, output, errors } = self.terminals;
+        // What fits into the block can be counted in 32 bits.
+        let header = ArgumentsHeader {
+            arguments: self.arguments.len() as u32,
+            environment: self.environment.len() as u32,
+            bytes: bytes.len() as u32,
+            terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
+            image_bytes,
+        };
+        Ok(header.to_bytes().into_iter().chain(bytes).collect())
+    }
+}

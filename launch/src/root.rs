@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Roots: the libOS with a root image, ready to be cloned for a program.
+
+use crate::{LaunchError, Template};
+use pando_abi::layout::ROOT_IMAGE;
+use pando_abi::{LARGE_PAGE_SIZE, MapFlags, Permissions};
+use pando_image::Builder;
+use pando_kernel::{CellId, Kernel};
+use pando_machine::PageCount;
+
+/// Tables and pages besides the image itself.
+const OVERHEAD: PageCount = PageCount(1024);
+
+/// A clone of the template with an image mounted, which never runs itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Root {
+    pub(crate) cell: CellId,
+    pub(crate) image_bytes: u64,
+}
+
+impl Root {
+    /// Writes an image into memory, once for all programs that will see it.
+    ///
+    /// # Errors
+    /// A file changed or cannot be read, or the machine is too small for them.
+    pub fn new(kernel: &Kernel, template: Template, files: Builder) -> Result<Root, LaunchError> {
+        let layout = files.layout()?;
+        let pages = PageCount::covering(layout.size());
+        // A table for every large page, at worst.
+        let quota = PageCount(pages.0 + pages.0 / 512 + OVERHEAD.0);
+        if quota > kernel.free() {
+            return Err(LaunchError::ImageTooLarge(pages));
+        }
+        let cell = kernel.clone_cell(template.cell(), quota)?;
+        let root = Root { cell, image_bytes: layout.size() };
+        let loaded = root.load(kernel, &layout, pages);
+        if loaded.is_err() {
+            // Nobody else knows the cell, so it is still there to be ended.
+            let _ = kernel.end(cell, pando_kernel::End::Killed);
+            let _ = kernel.collect(cell);
+        }
+        loaded.map(|()| root)
+    }
+
+    fn load(&self, kernel: &Kernel, layout: &pando_image::Layout, pages: PageCount) -> Result<(), LaunchError> {
+        kernel.mount_segment(self.cell, ROOT_IMAGE)?;
+        let large = pages.bytes() >= LARGE_PAGE_SIZE;
+        kernel.map(self.cell, ROOT_IMAGE, pages, MapFlags { permissions: Permissions::READ, eager: false, large })?;
+        layout.write_to(&mut |offset, piece| kernel.write(self.cell, ROOT_IMAGE + offset, piece).map_err(LaunchError::from))
+    }
+
+    /// The cell that programs are cloned from.
+    #[must_use]
+    pub fn cell(&self) -> CellId {
+        self.cell
+    }
+}
