@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando doctor`: looks at the host and says what it found.
+
+use crate::cli::Doctor;
+use crate::host;
+use crate::run::Failure;
+use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
+use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
+use serde_json::json;
+
+/// How a finding bears on running cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grade {
+    /// As it should be.
+    Good,
+    /// It works, but slower or for less.
+    Fair,
+    /// No cell runs.
+    Bad,
+}
+
+struct Finding {
+    what: &'static str,
+    grade: Grade,
+    found: String,
+}
+
+/// Prints what was found; status 1 if no cell could run.
+pub(crate) fn doctor(options: &Doctor) -> Result<u8, Failure> {
+    let findings = examine();
+    let sick = findings.iter().any(|finding| finding.grade == Grade::Bad);
+    if options.json {
+        let list: Vec<_> =
+            findings.iter().map(|finding| json!({ "what": finding.what, "grade": word(finding.grade), "found": finding.found })).collect();
+        println!("{}", json!({ "runs": !sick, "findings": list }));
+    } else {
+        for finding in &findings {
+            println!("{:>4}  {:<16}{}", word(finding.grade), finding.what, finding.found);
+        }
+        println!("\n{}", if sick { "Pando cannot run cells on this host." } else { "Pando runs on this host." });
+    }
+    Ok(u8::from(sick))
+}
+
+fn word(grade: Grade) -> &'static str {
+    match grade {
+        Grade::Good => "ok",
+        Grade::Fair => "fair",
+        Grade::Bad => "BAD",
+    }
+}
+
+fn examine() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut note = |what, grade, found: String| findings.push(Finding { what, grade, found });
+    match Probe::host() {
+        Err(error) => note("KVM", Grade::Bad, error.to_string()),
+        Ok(probe) => {
+            let (grade, text) = match probe.virtualization {
+                Virtualization::Vmx => (Grade::Good, "hardware virtualisation (Intel VMX)"),
+                Virtualization::Svm => (Grade::Good, "hardware virtualisation (AMD SVM)"),
+                Virtualization::Software => {
+                    (Grade::Fair, "this host is a VM whose KVM works in software: every exit costs tens of microseconds")
+                }
+            };
+            note("KVM", grade, text.into());
+            let (grade, text) = if probe.cpuid_faulting {
+                (Grade::Good, "`cpuid` faults in cells, so each sees exactly the features it was promised")
+            } else {
+                (Grade::Fair, "`cpuid` cannot be made to fault: KVM answers it, with an exit each time")
+            };
+            note("CPUID", grade, text.into());
+            let split = if probe.bus_lock_exits { "slow down only the cell that makes them" } else { "cannot be noticed on this CPU" };
+            note("split locks", if probe.bus_lock_exits { Grade::Good } else { Grade::Fair }, split.into());
+            note("vCPUs", Grade::Good, format!("at most {} in a VM; TSC at {} MHz", probe.max_vcpus, probe.tsc_khz / 1000));
+            match first_steps() {
+                Ok(()) => note("first steps", Grade::Good, "a virtual CPU ran an instruction and came back".into()),
+                Err(problem) => note("first steps", Grade::Bad, problem),
+            }
+        }
+    }
+    let available = host::memory_info("MemAvailable").unwrap_or_default();
+    let grade = if available > PageCount(1 << 16) { Grade::Good } else { Grade::Fair };
+    note("memory", grade, format!("{} available of {}", available, host::memory()));
+    let (grade, text) = huge_pages();
+    note("huge pages", grade, text);
+    findings
+}
+
+/// Runs one instruction on a machine of the smallest size.
+fn first_steps() -> Result<(), String> {
+    let machine = Kvm::new(KvmConfig { arena: PageCount(1024), vcpus: 1, shadow_tables: None, omit: Omit::NOTHING })
+        .map_err(|error| error.to_string())?;
+    let mut vcpu = machine.take_vcpu(0).map_err(|error| error.to_string())?;
+    let root = FrameId(512);
+    machine.arena().store(root, pando_machine::EntryIndex::new(pando_machine::SUPERVISOR_SLOT), machine.supervisor_entry());
+    // Nothing is mapped at the first instruction, so what comes back is a page fault.
+    let exit = vcpu.run(Root { table: root, stamp: 0 }, &mut Context::at(0x1000), Nanos::NEVER);
+    match exit {
+        Exit::Exception(exception) if exception.vector == pando_machine::Exception::PAGE_FAULT => Ok(()),
+        other => Err(format!("a virtual CPU did not do what it was told: {other:?}")),
+    }
+}
+
+fn huge_pages() -> (Grade, String) {
+    let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+        Some(("never", _)) | None => {
+            (Grade::Fair, "switched off: memory is slower to touch; `echo madvise` into /sys/kernel/mm/transparent_hugepage/enabled".into())
+        }
+        Some((mode, _)) => (Grade::Good, format!("transparent ones are on ({mode})")),
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host as the command line sees it: its memory, its environment, its programs.
+
+use pando_machine::{FRAME_SIZE, PageCount};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where programs are looked for if PATH is not set.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A line of `/proc/meminfo`, in pages.
+pub(crate) fn memory_info(name: &str) -> Option<PageCount> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(PageCount(kilobytes * 1024 / FRAME_SIZE as u64))
+}
+
+/// All the host's memory.
+pub(crate) fn memory() -> PageCount {
+    memory_info("MemTotal").unwrap_or(PageCount(1 << 18))
+}
+
+/// Why a program cannot be started.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoProgram {
+    /// There is none.
+    NotFound,
+    /// There is something, but not to be executed.
+    NotExecutable(&'static str),
+}
+
+/// Finds a program: by its path if the name holds a slash, in PATH otherwise.
+pub(crate) fn find_program(name: &OsStr) -> Result<PathBuf, NoProgram> {
+    if name.as_bytes().contains(&b'/') {
+        return check(Path::new(name));
+    }
+    if name.is_empty() {
+        return Err(NoProgram::NotFound);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let mut best = NoProgram::NotFound;
+    for directory in std::env::split_paths(&path) {
+        match check(&directory.join(name)) {
+            Ok(found) => return Ok(found),
+            Err(NoProgram::NotFound) => {}
+            // Another directory may hold one that can.
+            Err(other) => best = other,
+        }
+    }
+    Err(best)
+}
+
+fn check(path: &Path) -> Result<PathBuf, NoProgram> {
+    let metadata = std::fs::metadata(path).map_err(|_| NoProgram::NotFound)?;
+    if metadata.is_dir() {
+        return Err(NoProgram::NotExecutable("is a directory"));
+    }
+    if !metadata.is_file() {
+        return Err(NoProgram::NotExecutable("is not a regular file"));
+    }
+    if metadata.permissions().mode() & 0o111 == 0 {
+        return Err(NoProgram::NotExecutable("is not executable: chmod +x it if it is a program"));
+    }
+    std::path::absolute(path).map_err(|_| NoProgram::NotFound)
+}
+
+/// What a program sees of the environment: where things are, and in which language and time zone to speak of them.
+pub(crate) fn environment() -> Vec<Vec<u8>> {
+    let shown = |name: &OsStr| {
+        let name = name.as_bytes();
+        matches!(name, b"PATH" | b"TERM" | b"LANG" | b"TZ") || name.starts_with(b"LC_")
+    };
+    let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| shown(name)).map(|(name, value)| assignment(name, &value)).collect();
+    variables.sort();
+    variables
+}
+
+fn assignment(mut name: OsString, value: &OsStr) -> Vec<u8> {
+    name.push("=");
+    name.push(value);
+    name.into_vec()
+}
