@@ -3,11 +3,11 @@
 
 use pando_abi::PAGE_SIZE;
 use pando_rt::user::write;
-use pando_rt::{clock, hypercall, registers, thread_base};
+use pando_rt::{clock, registers, thread_base};
 
 use crate::errno::Errno;
 use crate::memory::STACK_LIMIT;
-use crate::process::Process;
+use crate::process::{Process, leave};
 use crate::user::{set_word32, set_words, set_words_unless_null};
 
 /// The number of the cell's one process, and of its one thread.
@@ -146,5 +146,5 @@ pub fn getgroups(_: &mut Process, [size, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `exit(status)`, `exit_group(status)`.
 pub fn exit(_: &mut Process, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    hypercall::exit(status & 0xff, 0, 0, 0)
+    leave(status & 0xff)
 }

@@ -46,8 +46,20 @@ impl Process {
     }
 }
 
+/// Ends the cell as a program ends itself.
+pub fn leave(status: u64) -> ! {
+    console::flush();
+    exit(status, 0, 0, 0)
+}
+
 /// Ends the cell as a signal ends a program. `address` is what it touched, `instruction` where it stood; 0 where that says nothing.
 pub fn die(signal: Signal, address: u64, instruction: u64) -> ! {
+    console::flush();
+    kill(signal, address, instruction)
+}
+
+/// The same at once: what was not taken of the output is lost.
+pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
     exit(SIGNALLED + u64::from(signal.0), signal.0.into(), address, instruction)
 }
 

@@ -4,7 +4,7 @@
 use pando_abi::registers::cause;
 use pando_abi::{Event, EventSet, SavedContext};
 
-use crate::process::{Process, die};
+use crate::process::{Process, kill};
 use crate::signals::Signal;
 use crate::{exceptions, table};
 
@@ -22,6 +22,6 @@ pub fn handle(process: &mut Process, context: &mut SavedContext) {
 /// Notices events: whoever waits looks for itself; a new generation is noticed by who needs its entropy.
 pub fn events(events: EventSet) {
     if events.contains(Event::Terminate) {
-        die(Signal::TERM, 0, 0);
+        kill(Signal::TERM, 0, 0);
     }
 }

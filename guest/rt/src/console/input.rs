@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Input. Small reads are served from two buffers that the kernel fills in turn, at whatever exit comes; large ones go straight to where they are wanted.
+
+use core::ptr::addr_of;
+
+use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
+use pando_abi::ring::Descriptor;
+
+use super::ring::{NOT_THERE, Number, Ring};
+use crate::global::Global;
+use crate::hypercall::NO_DEADLINE;
+use crate::user::{self, Fault, UserRange};
+
+/// Bytes of each buffer.
+const BUFFER: usize = 64 << 10;
+const BUFFERS: usize = 2;
+
+/// What a buffer is doing.
+#[derive(Clone, Copy)]
+enum State {
+    /// Nothing.
+    Empty,
+    /// Waiting for input.
+    Posted(Number),
+    /// Holding bytes from `start` to `end` that nobody has read yet.
+    Filled { start: usize, end: usize },
+}
+
+struct Input {
+    buffers: [[u8; BUFFER]; BUFFERS],
+    states: [State; BUFFERS],
+    /// The buffer whose bytes come next.
+    next: usize,
+    /// The input has ended.
+    ended: bool,
+}
+
+static INPUT: Global<Input> =
+    Global::new(Input { buffers: [[0; BUFFER]; BUFFERS], states: [State::Empty; BUFFERS], next: 0, ended: false });
+
+impl Input {
+    /// Posts the buffers that are empty, in the order in which they come.
+    fn post(&mut self, ring: &Ring) {
+        for index in (0..BUFFERS).map(|offset| (self.next + offset) % BUFFERS) {
+            if matches!(self.states[index], State::Empty) {
+                let address = addr_of!(self.buffers[index]).addr() as u64;
+                self.states[index] = State::Posted(ring.post(Descriptor { address, length: BUFFER as u32, tag: 0 }));
+            }
+        }
+    }
+
+    /// Waits until there is something to read (bytes or the end), or the clock reaches `deadline`.
+    fn fill(&mut self, deadline: u64) -> bool {
+        if self.ended || matches!(self.states[self.next], State::Filled { .. }) {
+            return true;
+        }
+        let ring = Ring::receive();
+        self.post(&ring);
+        let State::Posted(number) = self.states[self.next] else { return true };
+        let Some(descriptor) = ring.wait(number, deadline) else { return false };
+        let end = (descriptor.length as usize).min(BUFFER);
+        self.ended = end == 0;
+        self.states[self.next] = if end == 0 { State::Empty } else { State::Filled { start: 0, end } };
+        true
+    }
+
+    fn drain(&mut self, range: UserRange) -> Result<u64, Fault> {
+        let State::Filled { start, end } = self.states[self.next] else { return Ok(0) };
+        let bytes = range.length().min((end - start) as u64) as usize;
+        user::write(range.start(), &self.buffers[self.next][start..start + bytes])?;
+        if start + bytes < end {
+            self.states[self.next] = State::Filled { start: start + bytes, end };
+        } else {
+            self.states[self.next] = State::Empty;
+            self.next = (self.next + 1) % BUFFERS;
+            // A reader of small pieces gets the next ones ahead; a reader of large ones will not need the buffer again.
+            if range.length() <= BUFFER as u64 {
+                self.post(&Ring::receive());
+            }
+        }
+        Ok(bytes as u64)
+    }
+}
+
+/// Waits until reading would not wait (bytes are there, or the input has ended), or the clock reaches `deadline`. Says which.
+pub fn input_ready(deadline: u64) -> bool {
+    INPUT.with(|input| input.fill(deadline))
+}
+
+/// Receives bytes into memory of the application, at least one unless the input has ended. Returns how many.
+///
+/// # Errors
+/// The memory cannot be written.
+pub fn receive_user(range: UserRange) -> Result<u64, Fault> {
+    if range.length() == 0 {
+        return Ok(0);
+    }
+    INPUT.with(|input| {
+        let ahead = input.states.iter().any(|state| !matches!(state, State::Empty));
+        if range.length() <= BUFFER as u64 || ahead || input.ended {
+            input.fill(NO_DEADLINE);
+            return input.drain(range);
+        }
+        let length = range.length().min(u64::from(MAX_DESCRIPTOR_BYTES)) as u32;
+        let ring = Ring::receive();
+        let number = ring.post(Descriptor { address: range.start(), length, tag: 0 });
+        match ring.wait(number, NO_DEADLINE).map_or(NOT_THERE, |descriptor| descriptor.length) {
+            NOT_THERE => Err(Fault),
+            bytes => {
+                input.ended = bytes == 0;
+                Ok(u64::from(bytes.min(length)))
+            }
+        }
+    })
+}

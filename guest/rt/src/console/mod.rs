@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The console: bytes out and in, through the two rings.
+//!
+//! The kernel looks at the rings at every exit, so what is posted without a doorbell moves with the next system call; a doorbell is rung only by
+//! who must wait.
+
+mod input;
+mod output;
+mod ring;
+
+pub use input::{input_ready, receive_user};
+pub use output::{flush, send_bytes, send_user};
+
+/// Where output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The standard output.
+    Output,
+    /// The standard error stream.
+    Errors,
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Output. Small pieces are copied and taken at the next exit, whatever that is for; large ones are named where they lie and waited for.
+
+use core::ptr::addr_of;
+
+use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
+use pando_abi::ring::{Descriptor, ERRORS, OUTPUT};
+
+use super::Stream;
+use super::ring::{NOT_THERE, Number, Ring};
+use crate::global::Global;
+use crate::hypercall::NO_DEADLINE;
+use crate::user::{self, Fault, UserRange};
+
+/// Bytes of a slot: what programs' buffers usually hold.
+const SLOT: usize = 4096;
+const SLOTS: usize = 16;
+/// Up to this many bytes are copied.
+const SMALL: u64 = (SLOTS * SLOT) as u64;
+
+impl Stream {
+    const fn tag(self) -> u32 {
+        match self {
+            Stream::Output => OUTPUT,
+            Stream::Errors => ERRORS,
+        }
+    }
+}
+
+/// Copies of output, each until the kernel has taken it. The first free slot is used, so few pages are ever touched.
+struct Slots {
+    bytes: [[u8; SLOT]; SLOTS],
+    posted: [Option<Number>; SLOTS],
+}
+
+static SLOTS_OF_OUTPUT: Global<Slots> = Global::new(Slots { bytes: [[0; SLOT]; SLOTS], posted: [None; SLOTS] });
+
+impl Slots {
+    /// A slot that nobody reads any more; waits for one if it must.
+    fn free(&mut self, ring: &Ring) -> usize {
+        let free = (0..SLOTS).find(|&slot| self.posted[slot].is_none_or(|number| ring.taken(number).is_some()));
+        let slot = free.unwrap_or_else(|| {
+            ring.drain();
+            0
+        });
+        self.posted[slot] = None;
+        slot
+    }
+
+    /// Copies what the ranges hold and posts it. Returns how many bytes before memory was found missing.
+    fn send(&mut self, stream: Stream, ranges: &[UserRange]) -> u64 {
+        let ring = Ring::transmit();
+        let mut ranges = ranges.iter().copied().filter(|range| range.length() > 0).peekable();
+        let mut sent = 0;
+        while ranges.peek().is_some() {
+            let slot = self.free(&ring);
+            let mut filled = 0;
+            let mut missing = false;
+            while filled < SLOT && !missing {
+                let Some(range) = ranges.peek_mut() else { break };
+                let piece = range.part(0, (SLOT - filled) as u64);
+                let end = filled + piece.length() as usize;
+                missing = user::read(piece.start(), &mut self.bytes[slot][filled..end]).is_err();
+                if !missing {
+                    filled = end;
+                    *range = range.part(piece.length(), u64::MAX);
+                    if range.length() == 0 {
+                        ranges.next();
+                    }
+                }
+            }
+            if filled > 0 {
+                let address = addr_of!(self.bytes[slot]).addr() as u64;
+                self.posted[slot] = Some(ring.post(Descriptor { address, length: filled as u32, tag: stream.tag() }));
+                sent += filled as u64;
+            }
+            if missing {
+                break;
+            }
+        }
+        sent
+    }
+}
+
+/// Names stretches of memory, given as address and length, one after the other, and waits until they were taken. Returns how many bytes before memory was found missing.
+fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let ring = Ring::transmit();
+    let limit = u64::from(MAX_DESCRIPTOR_BYTES);
+    let pieces = stretches.flat_map(|(address, length)| {
+        (0..length.div_ceil(limit)).map(move |index| (address + index * limit, limit.min(length - index * limit)))
+    });
+    let mut pieces = pieces.fuse().peekable();
+    let mut sent = 0;
+    while pieces.peek().is_some() {
+        // At most a ring's worth at a time, so that each can still be asked what became of it.
+        let mut posted = [None; TRANSMIT_DESCRIPTORS];
+        for (place, (address, length)) in posted.iter_mut().zip(&mut pieces) {
+            *place = Some((ring.post(Descriptor { address, length: length as u32, tag: stream.tag() }), length));
+        }
+        for (number, length) in posted.into_iter().flatten() {
+            match ring.wait(number, NO_DEADLINE) {
+                Some(descriptor) if descriptor.length != NOT_THERE => sent += length,
+                _ => {
+                    // What follows names the application's memory too: it must be taken before the application goes on.
+                    ring.drain();
+                    return sent;
+                }
+            }
+        }
+    }
+    sent
+}
+
+/// Sends bytes of the application, which may change them again at once. Returns how many.
+///
+/// # Errors
+/// The first of them cannot be read.
+pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Fault> {
+    let bytes: u64 = ranges.iter().map(|range| range.length()).sum();
+    let sent = if bytes <= SMALL {
+        SLOTS_OF_OUTPUT.with(|slots| slots.send(stream, ranges))
+    } else {
+        send(stream, ranges.iter().map(|range| (range.start(), range.length())))
+    };
+    if sent == 0 && bytes > 0 { Err(Fault) } else { Ok(sent) }
+}
+
+/// Sends bytes of the libOS.
+pub fn send_bytes(stream: Stream, bytes: &[u8]) {
+    send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)));
+}
+
+/// Waits until all output was taken, as it must be before the cell ends.
+pub fn flush() {
+    Ring::transmit().drain();
+}

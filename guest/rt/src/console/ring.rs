@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rings of the console's page, from the cell's side.
+
+use core::ptr::{addr_of_mut, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use pando_abi::limits::{RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use pando_abi::ring::{ConsoleRings, Descriptor};
+use pando_abi::{Event, EventSet, layout};
+
+use crate::hypercall::{NO_DEADLINE, doorbell};
+use crate::{clock, events, registers};
+
+/// What a taken descriptor's length says where its memory was not there.
+pub(super) const NOT_THERE: u32 = u32::MAX;
+
+/// The number of a descriptor: how many were posted before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number(u64);
+
+/// One ring of the page: its counters, and where its descriptors start.
+pub(super) struct Ring {
+    posted: &'static AtomicU64,
+    taken: &'static AtomicU64,
+    descriptors: *mut Descriptor,
+    length: u64,
+}
+
+fn page() -> *mut ConsoleRings {
+    with_exposed_provenance_mut(layout::CONSOLE_RINGS as usize)
+}
+
+impl Ring {
+    /// The ring of output.
+    pub(super) fn transmit() -> Ring {
+        // SAFETY: the kernel maps the page, aligned and writable, before the first instruction; counters are only used atomically.
+        unsafe {
+            let ring = addr_of_mut!((*page()).transmit);
+            Ring {
+                posted: AtomicU64::from_ptr(addr_of_mut!((*ring).posted)),
+                taken: AtomicU64::from_ptr(addr_of_mut!((*ring).taken)),
+                descriptors: addr_of_mut!((*ring).descriptors).cast(),
+                length: TRANSMIT_DESCRIPTORS as u64,
+            }
+        }
+    }
+
+    /// The ring of input.
+    pub(super) fn receive() -> Ring {
+        // SAFETY: as for `transmit`.
+        unsafe {
+            let ring = addr_of_mut!((*page()).receive);
+            Ring {
+                posted: AtomicU64::from_ptr(addr_of_mut!((*ring).posted)),
+                taken: AtomicU64::from_ptr(addr_of_mut!((*ring).taken)),
+                descriptors: addr_of_mut!((*ring).descriptors).cast(),
+                length: RECEIVE_DESCRIPTORS as u64,
+            }
+        }
+    }
+
+    /// Posts a descriptor, after waiting for a free place if there is none.
+    pub(super) fn post(&self, descriptor: Descriptor) -> Number {
+        let number = self.posted.load(Ordering::Relaxed);
+        // Whoever had the place last must be done with it.
+        self.wait(Number(number.wrapping_sub(self.length)), NO_DEADLINE);
+        // SAFETY: the index is inside the ring, and the kernel does not read the place before `posted` says so.
+        unsafe { self.descriptors.add((number % self.length) as usize).write_volatile(descriptor) };
+        self.posted.store(number.wrapping_add(1), Ordering::Release);
+        Number(number)
+    }
+
+    /// What became of a descriptor; `None`: it was not taken yet. To be asked while the ring has not come round to its place again.
+    pub(super) fn taken(&self, number: Number) -> Option<Descriptor> {
+        // The difference, not the order: the counters may wrap.
+        if self.taken.load(Ordering::Acquire).wrapping_sub(number.0).cast_signed() <= 0 {
+            return None;
+        }
+        // SAFETY: the index is inside the ring, and the kernel has written what it had to.
+        Some(unsafe { self.descriptors.add((number.0 % self.length) as usize).read_volatile() })
+    }
+
+    /// Waits until a descriptor was taken, or the clock reaches `deadline`.
+    pub(super) fn wait(&self, number: Number, deadline: u64) -> Option<Descriptor> {
+        // An exit for another reason may have done it.
+        if let Some(descriptor) = self.taken(number) {
+            return Some(descriptor);
+        }
+        loop {
+            registers::clear(EventSet::NONE.with(Event::Console));
+            doorbell();
+            if let Some(descriptor) = self.taken(number) {
+                return Some(descriptor);
+            }
+            if deadline != NO_DEADLINE && clock::now() >= deadline {
+                return None;
+            }
+            events::wait(deadline);
+        }
+    }
+
+    /// Waits until everything posted was taken.
+    pub(super) fn drain(&self) {
+        self.wait(Number(self.posted.load(Ordering::Relaxed).wrapping_sub(1)), NO_DEADLINE);
+    }
+}
