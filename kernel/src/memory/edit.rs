@@ -147,7 +147,7 @@ impl Edit<'_> {
             let whole = part.end - part.start == size;
             let new = self.changed(old, level, part, whole, change);
             if new != old || matches!((change, new.view(level)), (Change::Renew, View::Page { .. })) {
-                self.put(table, position, old, new, change);
+                self.put(table, position, [old, new], level, change);
             }
             page = end;
         }
@@ -279,8 +279,8 @@ impl Edit<'_> {
     }
 
     /// Puts an entry into a table: in place where rule 1 allows it, in a fresh table otherwise (rule 2).
-    fn put(&mut self, table: &mut FrameId, position: EntryIndex, old: Entry, new: Entry, change: Change) {
-        let in_place = self.fresh.contains(table) || may_change_in_place(old, new, change);
+    fn put(&mut self, table: &mut FrameId, position: EntryIndex, [old, new]: [Entry; 2], level: u8, change: Change) {
+        let in_place = self.fresh.contains(table) || may_change_in_place([old, new], level, change);
         if !in_place && !self.frames.rules().leaves_out(Rules::WITHOUT_FRESH_PATHS) {
             let moved = self.take_table();
             self.frames.arena().copy(*table, moved);
@@ -291,8 +291,11 @@ impl Edit<'_> {
     }
 }
 
-/// Rule 1.
-fn may_change_in_place(old: Entry, new: Entry, change: Change) -> bool {
-    let answers_fault = matches!(change, Change::Touch { write: true });
-    !old.is_present() || (answers_fault && (new.only_adds_write(old) || (new.is_present() && new.only_moves(old))))
+/// Rule 1. A link never changes in place once it is present, not even to become writable: machines remember links and look at leaves only when they fault.
+fn may_change_in_place([old, new]: [Entry; 2], level: u8, change: Change) -> bool {
+    if !old.is_present() {
+        return true;
+    }
+    let leaves = [old, new].iter().all(|entry| matches!(entry.view(level), View::Page { .. }));
+    leaves && matches!(change, Change::Touch { write: true }) && (new.only_adds_write(old) || new.only_moves(old))
 }
