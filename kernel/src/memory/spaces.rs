@@ -231,10 +231,16 @@ impl SpaceSet {
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
     pub fn map(&mut self, frames: &mut Frames, range: &Stretch, flags: MapFlags) -> Result<(), Obstacle> {
-        if self.tree(range.space, range.slot).is_none() {
-            self.space(range.space)?.mount(frames, range.slot, Part::Private(Tree::default()));
+        let lazy = Some((flags.permissions, flags.large));
+        if self.tree(range.space, range.slot).is_some() {
+            return self.set(frames, range, lazy);
         }
-        self.set(frames, range, Some((flags.permissions, flags.large)))
+        let account = self.account;
+        let space = self.space(range.space)?;
+        let mut tree = Tree::default();
+        tree.set(frames, account, range.pages.clone(), lazy)?;
+        space.mount(frames, range.slot, Part::Private(tree));
+        Ok(())
     }
 
     /// Unmaps. Bounded.
