@@ -46,21 +46,29 @@ impl Cell {
         self.enter(frames, &control, control.exception_entry, cause::SYSCALL, 0, 0)
     }
 
-    /// Shows the cell what has happened, and makes the upcall if it may be interrupted.
+    /// Shows the cell what has happened: its timer if that is due, and the events that came while it was not looking.
     ///
     /// # Errors
     /// No memory to write it down: the cell's end.
-    pub(crate) fn deliver_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<(), End> {
-        let mut control = self.control(frames);
+    pub(crate) fn show_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<(), End> {
+        let control = self.control(frames);
         if Nanos(control.timer) <= now {
             self.events = self.events.with(Event::Timer);
             self.set_word(frames, offset::TIMER, u64::MAX).map_err(end_of)?;
         }
         if !self.events.is_empty() {
-            control.pending |= self.events.0;
+            self.set_word(frames, offset::PENDING, control.pending | self.events.0).map_err(end_of)?;
             self.events = EventSet::NONE;
-            self.set_word(frames, offset::PENDING, control.pending).map_err(end_of)?;
         }
+        Ok(())
+    }
+
+    /// Makes the upcall for what is pending, if the cell may be interrupted.
+    ///
+    /// # Errors
+    /// No memory to save the context: the cell's end.
+    pub(crate) fn deliver_events(&mut self, frames: &mut Frames) -> Result<(), End> {
+        let control = self.control(frames);
         let deliverable = control.pending & !control.mask;
         let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0;
         if deliverable != 0 && interruptible && control.event_entry != 0 {
@@ -76,9 +84,17 @@ impl Cell {
         (control.pending | self.events.0) & !control.mask != 0
     }
 
+    /// When idling ends if no event comes: at `deadline`, or when the timer is due, unless that event is masked.
+    pub(crate) fn idles_until(&mut self, frames: &Frames, deadline: Nanos) -> Nanos {
+        let control = self.control(frames);
+        if EventSet(control.mask).contains(Event::Timer) { deadline } else { deadline.min(Nanos(control.timer)) }
+    }
+
     /// Saves the context and enters the libOS.
     fn enter(&mut self, frames: &mut Frames, control: &Control, entry: u64, cause: u64, error: u64, address: u64) -> Result<(), End> {
+        let rflags = self.context.loaded_flags();
         let registers = &mut self.context.registers;
+        registers.rflags = rflags;
         let below = level(control, registers.rip) as usize;
         let saved = SavedContext::new(registers, cause, error, address);
         registers.rip = entry;

@@ -86,13 +86,14 @@ impl State {
         }
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
+        cell.show_events(frames, now).map_err(ended)?;
         // Returning from a wait comes before an upcall, which saves the result with the rest.
         match std::mem::replace(&mut cell.resumption, Resumption::AsIs) {
             Resumption::AsIs => {}
-            Resumption::WithEvents => cell.context.registers.rax = cell.control(frames).pending | cell.events.0,
+            Resumption::WithEvents => cell.context.registers.rax = cell.control(frames).pending,
             Resumption::WithGeneration => cell.context.registers.rax = cell.identity.generation,
         }
-        cell.deliver_events(frames, now).map_err(ended)?;
+        cell.deliver_events(frames).map_err(ended)?;
         self.entry(id, now)
     }
 
@@ -233,7 +234,7 @@ impl State {
         }
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
-        let until = until.min(Nanos(cell.control(frames).timer));
+        let until = cell.idles_until(frames, until);
         if until <= now || cell.has_unmasked_events(frames) {
             cell.resumption = Resumption::WithEvents;
             // It declared its vector state dead; it goes on as if it had waited.
