@@ -14,6 +14,9 @@ use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_machine::Nanos;
 
+/// The segment that every space of a cell has from the start.
+const SYSTEM_SEGMENT: SegmentIndex = SegmentIndex(0);
+
 /// A hypercall that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -146,7 +149,7 @@ impl Cell {
             Hypercall::SpaceDestroy { space } => MemoryCall::SpaceDestroy(self.space_index(space)?),
             Hypercall::SegmentCreate {} => MemoryCall::SegmentCreate,
             Hypercall::Share { segment, space, address } => {
-                MemoryCall::Share { segment: segment_index(segment)?, space: self.space_index(space)?, address }
+                MemoryCall::Share { segment: shareable(segment)?, space: self.space_index(space)?, address }
             }
             Hypercall::SegmentDestroy { segment } => MemoryCall::SegmentDestroy(segment_index(segment)?),
             Hypercall::Inspect { space, address } => MemoryCall::Inspect { space: self.space_index(space)?, address },
@@ -228,6 +231,11 @@ impl Cell {
 
 fn segment_index(segment: u64) -> Result<SegmentIndex, Refusal> {
     u32::try_from(segment).map(SegmentIndex).map_err(|_| Refusal::NoSuchSegment)
+}
+
+/// A segment that may be mounted a second time. The system segment may not: elsewhere the kernel's pages in it would be the cell's to remap.
+fn shareable(segment: u64) -> Result<SegmentIndex, Refusal> {
+    segment_index(segment).and_then(|index| if index == SYSTEM_SEGMENT { Err(Refusal::ReadOnly) } else { Ok(index) })
 }
 
 /// What follows when a piece is done.
