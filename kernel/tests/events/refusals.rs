@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every refusal can be met, and says what is wrong; a refused call has done nothing.
+
+use crate::cell::words;
+use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SYSTEM, USER_END, VIRTUAL_REGISTERS};
+use pando_abi::limits::{MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, MapFlags, Permissions, Refusal};
+use pando_kernel::{Config, End};
+use pando_machine::PageCount;
+use pando_machine::kvm::Omit;
+use pando_testing::asm::Register::{R8, R9, R10, R15, Rax, Rbx, Rdi, Rdx, Rsi};
+use pando_testing::asm::{Asm, Condition};
+use pando_testing::lab::{DATA, Lab, kvm_is_there};
+use std::collections::BTreeSet;
+
+const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
+const FREE: u64 = 0x2000_0000;
+const SEGMENT: u64 = 5 * SLOT_SIZE;
+
+/// What a call shall return.
+type Wanted = Result<u64, Refusal>;
+
+const fn map(address: u64, pages: u64) -> Hypercall {
+    Hypercall::Map { space: CURRENT_SPACE, address, pages, flags: READ_WRITE }
+}
+
+const fn unmap(address: u64, pages: u64) -> Hypercall {
+    Hypercall::Unmap { space: CURRENT_SPACE, address, pages }
+}
+
+const fn protect(address: u64, pages: u64, permissions: u64) -> Hypercall {
+    Hypercall::Protect { space: CURRENT_SPACE, address, pages, permissions }
+}
+
+/// Ranges that nobody can name: how they are wrong.
+fn bad_ranges() -> Vec<(u64, u64, Refusal)> {
+    use Refusal::{BadAddress, BadArgument};
+    vec![
+        (FREE + 1, 1, BadAddress),
+        (FREE + 0xfff, 1, BadAddress),
+        (FREE, 0, BadArgument),
+        (FREE, u64::MAX, BadArgument),
+        (FREE, (SLOT_SIZE >> 12) + 1, BadArgument),
+        (0, SLOT_SIZE >> 12 | 1, BadArgument),
+        (SLOT_SIZE - 0x1000, 2, BadAddress),
+        (USER_END, 1, BadAddress),
+        (USER_END - 0x1000, 2, BadAddress),
+        (1 << 47, 1, BadAddress),
+        (1 << 63, 1, BadAddress),
+        (0xffff_ffff_8000_0000, 1, BadAddress),
+        (u64::MAX & !0xfff, 1, BadAddress),
+        (u64::MAX, 1, BadAddress),
+    ]
+}
+
+/// Calls that need nothing to have happened before.
+fn simple() -> Vec<(Hypercall, Wanted)> {
+    use Refusal::{BadAddress, BadArgument, NoSuchSegment, NoSuchSpace, ReadOnly};
+    let mut rows = Vec::new();
+    for (address, pages, refusal) in bad_ranges() {
+        rows.extend([map(address, pages), unmap(address, pages), protect(address, pages, 1)].map(|call| (call, Err(refusal))));
+    }
+    for space in [1, 7, u64::from(MAX_SPACES), u64::from(u32::MAX), 1 << 32, u64::MAX - 1] {
+        rows.extend([
+            (Hypercall::Map { space, address: FREE, pages: 1, flags: READ_WRITE }, Err(NoSuchSpace)),
+            (Hypercall::Unmap { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
+            (Hypercall::Protect { space, address: FREE, pages: 1, permissions: 1 }, Err(NoSuchSpace)),
+            (Hypercall::SpaceClone { space }, Err(NoSuchSpace)),
+            (Hypercall::SpaceSwitch { space }, Err(NoSuchSpace)),
+            (Hypercall::SpaceDestroy { space }, Err(NoSuchSpace)),
+            (Hypercall::Inspect { space, address: FREE }, Err(NoSuchSpace)),
+        ]);
+    }
+    for segment in [1, u64::from(MAX_SEGMENTS), 1 << 32, u64::MAX] {
+        rows.push((Hypercall::Share { segment, space: CURRENT_SPACE, address: SEGMENT }, Err(NoSuchSegment)));
+        rows.push((Hypercall::SegmentDestroy { segment }, Err(NoSuchSegment)));
+    }
+    for flags in [0x20, 1 << 63, u64::MAX] {
+        rows.push((Hypercall::Map { space: CURRENT_SPACE, address: FREE, pages: 1, flags }, Err(BadArgument)));
+        rows.push((protect(DATA, 1, flags), Err(BadArgument)));
+    }
+    // The kernel's own pages stay as they are, also as a part of something larger.
+    for page in [VIRTUAL_REGISTERS, CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE + 0x1000] {
+        rows.extend([map(page, 1), unmap(page, 1), protect(page, 1, 7), protect(page, 1, 0)].map(|call| (call, Err(ReadOnly))));
+    }
+    rows.push((unmap(SYSTEM, SLOT_SIZE >> 13), Err(ReadOnly)));
+    for address in [1, 0x1000, SLOT_SIZE + 0x1000, 1 << 47, 1 << 63, u64::MAX] {
+        rows.push((Hypercall::Share { segment: 0, space: CURRENT_SPACE, address }, Err(ReadOnly)));
+    }
+    rows.push((Hypercall::Share { segment: 0, space: CURRENT_SPACE, address: SEGMENT }, Err(ReadOnly)));
+    rows.push((Hypercall::Inspect { space: CURRENT_SPACE, address: 1 << 47 }, Err(BadAddress)));
+    rows.push((Hypercall::Inspect { space: CURRENT_SPACE, address: FREE }, Ok(0)));
+    rows
+}
+
+/// Calls that build on each other.
+fn in_turn() -> Vec<(Hypercall, Wanted)> {
+    use Refusal::{BadAddress, Busy, SlotTaken};
+    let share = |address| Hypercall::Share { segment: 1, space: CURRENT_SPACE, address };
+    vec![
+        (Hypercall::SpaceDestroy { space: CURRENT_SPACE }, Err(Busy)),
+        (Hypercall::SpaceDestroy { space: 0 }, Err(Busy)),
+        (Hypercall::SegmentDestroy { segment: 0 }, Err(Busy)),
+        (Hypercall::SegmentCreate {}, Ok(1)),
+        (share(SEGMENT + 0x1000), Err(BadAddress)),
+        (share(1 << 47), Err(BadAddress)),
+        (share(SYSTEM), Err(SlotTaken)),
+        (share(0), Err(SlotTaken)),
+        (share(SEGMENT), Ok(0)),
+        (share(SEGMENT), Err(SlotTaken)),
+        (Hypercall::SegmentDestroy { segment: 1 }, Err(Busy)),
+        (map(FREE, 1), Ok(0)),
+        (Hypercall::Inspect { space: CURRENT_SPACE, address: FREE + 5 }, Ok(READ_WRITE | 1 << 4)),
+        (Hypercall::Doorbell {}, Ok(0)),
+        (Hypercall::Relinquish {}, Ok(0)),
+    ]
+}
+
+/// Makes all the calls in one cell, and returns what each returned.
+fn results(lab: &mut Lab, calls: &[Hypercall]) -> Vec<u64> {
+    assert!(calls.len() < 0x8000);
+    let mut asm = Asm::new();
+    for (index, call) in calls.iter().enumerate() {
+        asm.call_kernel(*call).mov_imm(Rbx, DATA).store(Rbx, index as i32 * 8, Rax);
+    }
+    asm.call_kernel(Hypercall::Freeze {});
+    let id = lab.cell(&asm.finish());
+    lab.kernel.start(id).expect("it was not started before");
+    lab.run_all();
+    let results = (0..calls.len()).map(|index| words::<1>(lab, id, DATA + index as u64 * 8)[0]).collect();
+    lab.kernel.end(id, End::Killed).expect("it is frozen");
+    lab.kernel.collect(id);
+    results
+}
+
+#[test]
+fn what_is_wrong_with_a_call_is_what_the_refusal_says() {
+    for mut lab in Lab::both() {
+        let before = lab.kernel.free();
+        for rows in [simple(), in_turn()] {
+            let calls: Vec<_> = rows.iter().map(|(call, _)| *call).collect();
+            for ((call, wanted), result) in rows.iter().zip(results(&mut lab, &calls)) {
+                assert_eq!(Refusal::from_result(result), *wanted, "{call:x?}");
+            }
+        }
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
+    for mut lab in Lab::both() {
+        for number in [16, 17, 0xff, 1 << 32, 1 << 63, u64::MAX] {
+            let id = lab.launch(|asm| {
+                for (index, register) in [Rdi, Rsi, Rdx, R10, R8, R9, Rbx].into_iter().enumerate() {
+                    asm.mov_imm(register, 0x1111 * (index as u64 + 1));
+                }
+                asm.mov_imm(Rax, number).hypercall().mov(R15, Rax).mov_imm(Rax, 2).hypercall();
+            });
+            lab.run_all();
+            let registers = lab.kernel.registers(id).expect("it is frozen");
+            assert_eq!(Refusal::from_result(registers.r15), Err(Refusal::NoSuchCall), "{number}");
+            let [rdi, rsi, rdx, r10, r8] = registers.arguments();
+            assert_eq!([rdi, rsi, rdx, r10, r8, registers.r9, registers.rbx], std::array::from_fn(|index| 0x1111 * (index as u64 + 1)));
+        }
+    }
+}
+
+/// A cell that makes one call again and again until it is refused, and freezes then: how often it went well, and the refusal.
+fn until_refused(lab: &mut Lab, quota: PageCount, before: &[Hypercall], call: Hypercall) -> (u64, Refusal) {
+    let mut asm = Asm::new();
+    for call in before {
+        asm.call_kernel(*call);
+    }
+    let again = asm.here();
+    asm.inc(R15).call_kernel(call).cmp_imm(Rax, -0xfff).jump_if(Condition::Below, again).mov(R9, Rax).call_kernel(Hypercall::Freeze {});
+    let id = lab.cell_with(&asm.finish(), quota);
+    lab.kernel.start(id).expect("it was not started before");
+    lab.run_all();
+    let registers = lab.kernel.registers(id).expect("it is frozen");
+    lab.kernel.end(id, End::Killed).expect("it is frozen");
+    lab.kernel.collect(id);
+    (registers.r15 - 1, Refusal::from_result(registers.r9).expect_err("the call was refused in the end"))
+}
+
+#[test]
+fn there_are_so_many_spaces_and_segments_and_no_more() {
+    for mut lab in Lab::both() {
+        let before = lab.kernel.free();
+        let quota = PageCount(1 << 14);
+        let spaces = u64::from(MAX_SPACES) - 1;
+        assert_eq!(until_refused(&mut lab, quota, &[], Hypercall::SpaceCreate {}), (spaces, Refusal::TooMany));
+        assert_eq!(until_refused(&mut lab, quota, &[], Hypercall::SpaceClone { space: 0 }), (spaces, Refusal::TooMany));
+        let segments = u64::from(MAX_SEGMENTS) - 1;
+        assert_eq!(until_refused(&mut lab, quota, &[], Hypercall::SegmentCreate {}), (segments, Refusal::TooMany));
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn an_eager_mapping_beyond_the_quota_is_refused() {
+    for mut lab in Lab::both() {
+        let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+        for pages in [2000, 1 << 20, SLOT_SIZE >> 12] {
+            let call = Hypercall::Map { space: CURRENT_SPACE, address: SLOT_SIZE, pages, flags };
+            let before = lab.kernel.free();
+            assert_eq!(until_refused(&mut lab, PageCount(1500), &[], call), (0, Refusal::Quota));
+            lab.kernel.settle();
+            assert_eq!(lab.kernel.free(), before);
+        }
+    }
+}
+
+#[test]
+fn an_eager_mapping_beyond_the_machine_is_refused() {
+    let mut labs = vec![Lab::sim(1, PageCount(1 << 14), 1, Config::default())];
+    if kvm_is_there() {
+        labs.push(Lab::kvm(PageCount(1 << 14), 1, Config::default(), Omit::NOTHING));
+    }
+    for mut lab in labs {
+        let before = lab.kernel.free();
+        let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+        let call = Hypercall::Map { space: CURRENT_SPACE, address: FREE, pages: 1 << 15, flags };
+        assert_eq!(until_refused(&mut lab, PageCount(1 << 20), &[], call), (0, Refusal::NoMemory));
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+/// The lists above meet every refusal there is.
+#[test]
+fn no_refusal_is_left_out() {
+    let listed: BTreeSet<&str> = simple().iter().chain(&in_turn()).filter_map(|(_, wanted)| wanted.err()).map(Refusal::name).collect();
+    let elsewhere = [Refusal::NoSuchCall, Refusal::TooMany, Refusal::Quota, Refusal::NoMemory].map(Refusal::name);
+    let all: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
+    assert_eq!(listed.into_iter().chain(elsewhere).collect::<BTreeSet<_>>(), all);
+}

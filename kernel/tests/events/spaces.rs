@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Spaces and segments as a cell uses them. Its code lies in the system segment, which every space has.
+
+use crate::cell::exit;
+use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
+use pando_kernel::{CellConfig, CellId, End};
+use pando_machine::PageCount;
+use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
+use pando_testing::asm::{Asm, Condition, Label};
+use pando_testing::lab::{Lab, QUOTA};
+
+/// Where the program keeps what shall survive a switch.
+const NOTES: u64 = SYSTEM_FREE;
+/// A place outside the system segment.
+const PRIVATE: u64 = 0x1000_0000;
+/// Where segments are mounted.
+const SEGMENT: u64 = 3 * SLOT_SIZE;
+const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
+
+/// A program in the system segment that checks as it goes: each check has a number, which is the exit status where it fails.
+struct Program {
+    asm: Asm,
+    failed: Label,
+    checks: u64,
+}
+
+impl Program {
+    fn new() -> Program {
+        let mut asm = Asm::new();
+        let failed = asm.label();
+        Program { asm, failed, checks: 0 }
+    }
+
+    fn check(&mut self, expect: u64) -> &mut Program {
+        self.checks += 1;
+        self.asm.mov_imm(Rdi, self.checks).mov_imm(Rbx, expect).cmp(Rax, Rbx).jump_if(Condition::NotZero, self.failed);
+        self
+    }
+
+    /// Makes a call that must return `expect`.
+    fn call(&mut self, call: Hypercall, expect: u64) -> &mut Program {
+        self.asm.call_kernel(call);
+        self.check(expect)
+    }
+
+    fn map(&mut self, space: u64, address: u64, pages: u64) -> &mut Program {
+        self.call(Hypercall::Map { space, address, pages, flags: READ_WRITE }, 0)
+    }
+
+    fn switch(&mut self, space: u64) -> &mut Program {
+        self.call(Hypercall::SpaceSwitch { space }, 0)
+    }
+
+    fn write(&mut self, address: u64, value: i32) -> &mut Program {
+        self.asm.mov_imm(Rbx, address).store_imm(Rbx, 0, value);
+        self
+    }
+
+    fn expect(&mut self, address: u64, value: u64) -> &mut Program {
+        self.asm.mov_imm(Rbx, address).load(Rax, Rbx, 0);
+        self.check(value)
+    }
+
+    /// Runs it: it must end with 0.
+    fn run(mut self, lab: &mut Lab) {
+        let end = self.launch(lab);
+        let outcome = lab.finish(end);
+        assert_eq!(outcome.end, End::Exited { status: 0 }, "the number of the check that failed is the status");
+    }
+
+    fn launch(&mut self, lab: &Lab) -> CellId {
+        let Program { mut asm, failed, .. } = std::mem::replace(self, Program::new());
+        asm.call_kernel(exit(0)).bind(failed).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
+        let code = asm.finish();
+        let id = lab.kernel.create(CellConfig { quota: QUOTA, host_name: String::new() }).expect("room for a cell");
+        let pages = PageCount::covering(code.len() as u64);
+        lab.kernel.map(id, LIBOS, pages, MapFlags::lazy(Permissions::READ_EXECUTE)).expect("room for its code");
+        lab.kernel.write(id, LIBOS, &code).expect("its code is mapped");
+        let registers = Registers { rip: LIBOS, rsp: NOTES + 0x1000, ..Registers::default() };
+        lab.kernel.set_registers(id, registers).expect("it is not running");
+        lab.kernel.start(id).expect("it was not started before");
+        id
+    }
+}
+
+#[test]
+fn a_new_space_holds_the_system_segment_and_nothing_else() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, PRIVATE, 4).map(CURRENT_SPACE, NOTES, 4).write(PRIVATE, 7).write(NOTES, 8);
+        program.call(Hypercall::SpaceCreate {}, 1).call(Hypercall::SpaceCreate {}, 2).switch(1).expect(NOTES, 8);
+        program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: PRIVATE }, 0);
+        program.call(Hypercall::Inspect { space: 0, address: PRIVATE }, 0b1011);
+        program.write(NOTES, 9).switch(0).expect(NOTES, 9).expect(PRIVATE, 7);
+        program.run(&mut lab);
+        // A touch of what is in another space is a fault.
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, PRIVATE, 1).write(PRIVATE, 7).call(Hypercall::SpaceCreate {}, 1).switch(1).expect(PRIVATE, 7);
+        let id = program.launch(&lab);
+        let End::Fault(fault) = lab.finish(id).end else { panic!("it read another space") };
+        assert_eq!((fault.vector, fault.address), (14, PRIVATE));
+    }
+}
+
+#[test]
+fn a_space_can_be_built_from_another() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.call(Hypercall::SpaceCreate {}, 1).map(1, PRIVATE, 4);
+        program.call(Hypercall::Inspect { space: 1, address: PRIVATE }, READ_WRITE | 1 << 4);
+        program.call(Hypercall::Inspect { space: 0, address: PRIVATE }, 0);
+        program.switch(1).expect(PRIVATE, 0).write(PRIVATE, 1).switch(0);
+        program.call(Hypercall::Unmap { space: 1, address: PRIVATE, pages: 4 }, 0);
+        program.call(Hypercall::Inspect { space: 1, address: PRIVATE }, 0);
+        program.run(&mut lab);
+    }
+}
+
+#[test]
+fn a_clone_of_a_space_is_private_both_ways_and_shares_its_segments() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, PRIVATE, 4).map(CURRENT_SPACE, NOTES, 1).write(PRIVATE, 1).write(PRIVATE + 0x1000, 1);
+        program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::Share { segment: 1, space: CURRENT_SPACE, address: SEGMENT }, 0);
+        program.map(CURRENT_SPACE, SEGMENT, 4).write(SEGMENT, 1);
+        program.call(Hypercall::SpaceClone { space: CURRENT_SPACE }, 1);
+        // Written in the source after the clone, in the clone, and in the segment by both.
+        program.write(PRIVATE, 2).write(SEGMENT, 2).switch(1).expect(PRIVATE, 1).expect(SEGMENT, 2);
+        program.write(PRIVATE + 0x1000, 3).write(SEGMENT, 3).expect(PRIVATE, 1).expect(PRIVATE + 0x1000, 3);
+        program.switch(0).expect(PRIVATE, 2).expect(PRIVATE + 0x1000, 1).expect(SEGMENT, 3);
+        // A clone of the clone, destroyed while its source lives on.
+        program.call(Hypercall::SpaceClone { space: 1 }, 2).switch(2).expect(PRIVATE + 0x1000, 3).write(PRIVATE, 9).switch(1);
+        program.call(Hypercall::SpaceDestroy { space: 2 }, 0).expect(PRIVATE, 1).expect(PRIVATE + 0x1000, 3);
+        program.run(&mut lab);
+    }
+}
+
+#[test]
+fn segments_are_shared_by_who_mounts_them_and_go_when_nobody_does() {
+    for mut lab in Lab::both() {
+        let busy = pando_abi::Refusal::Busy.to_result();
+        let mut program = Program::new();
+        program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::SpaceCreate {}, 1);
+        program.call(Hypercall::Share { segment: 1, space: 0, address: SEGMENT }, 0);
+        program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT + SLOT_SIZE }, 0);
+        program.map(0, SEGMENT, 16).write(SEGMENT + 0x3000, 5).switch(1).expect(SEGMENT + SLOT_SIZE + 0x3000, 5);
+        program.call(Hypercall::Protect { space: 1, address: SEGMENT + SLOT_SIZE, pages: 16, permissions: 1 }, 0);
+        program.call(Hypercall::Inspect { space: 0, address: SEGMENT + 0x3000 }, 0b1001);
+        program.call(Hypercall::SegmentDestroy { segment: 1 }, busy).switch(0);
+        program.call(Hypercall::SpaceDestroy { space: 1 }, 0).call(Hypercall::SegmentDestroy { segment: 1 }, busy);
+        program.expect(SEGMENT + 0x3000, 5);
+        program.run(&mut lab);
+        // Mounted by a space that is gone, it can go.
+        let mut program = Program::new();
+        program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::SpaceCreate {}, 1);
+        program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 16);
+        program.call(Hypercall::SpaceDestroy { space: 1 }, 0).call(Hypercall::SegmentDestroy { segment: 1 }, 0);
+        program.call(Hypercall::SegmentCreate {}, 1);
+        program.run(&mut lab);
+    }
+}
+
+#[test]
+fn spaces_of_a_clone_are_its_own() {
+    for mut lab in Lab::both() {
+        let before = lab.kernel.free();
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 1).map(CURRENT_SPACE, PRIVATE, 1).write(PRIVATE, 1).call(Hypercall::SpaceClone { space: 0 }, 1);
+        program.switch(1).write(PRIVATE, 2).call(Hypercall::SegmentCreate {}, 1);
+        program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 1).write(SEGMENT, 3);
+        program.call(Hypercall::Freeze {}, 1);
+        // Each clone finds everything as it was, and changes it.
+        program.expect(PRIVATE, 2).expect(SEGMENT, 3).write(PRIVATE, 5).write(SEGMENT, 6).switch(0).expect(PRIVATE, 1).write(PRIVATE, 7);
+        program.call(Hypercall::SpaceDestroy { space: 1 }, 0).expect(PRIVATE, 7);
+        let template = program.launch(&lab);
+        lab.run_all();
+        for _ in 0..3 {
+            let clone = lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned");
+            lab.kernel.start(clone).expect("it was not started before");
+            assert_eq!(lab.finish(clone).end, End::Exited { status: 0 });
+        }
+        lab.kernel.end(template, End::Killed).expect("it lives");
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn memory_comes_back_with_a_space_while_the_cell_lives() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 1);
+        // Far more than the quota in all, never more than a part of it at once.
+        for _ in 0..40 {
+            program.call(Hypercall::SpaceCreate {}, 1);
+            program.call(Hypercall::Map { space: 1, address: PRIVATE, pages: 1000, flags: READ_WRITE | 8 }, 0);
+            program.call(Hypercall::SpaceDestroy { space: 1 }, 0);
+        }
+        program.run(&mut lab);
+    }
+}
