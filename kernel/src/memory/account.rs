@@ -17,6 +17,8 @@ pub struct Usage {
     pub quota: PageCount,
     /// Frames that it has, tables and retired tables included.
     pub used: PageCount,
+    /// Tables in use among them.
+    pub tables: PageCount,
     /// Retired tables among them.
     pub retired: PageCount,
     /// The most it ever had.
@@ -77,8 +79,14 @@ impl Accounts {
         self.forget_if_empty(id);
     }
 
+    pub(super) fn note_table(&mut self, id: AccountId) {
+        self.accounts[id.0 as usize].usage.tables += PageCount(1);
+    }
+
     pub(super) fn note_retired(&mut self, id: AccountId) {
-        self.accounts[id.0 as usize].usage.retired += PageCount(1);
+        let usage = &mut self.accounts[id.0 as usize].usage;
+        usage.tables -= PageCount(1);
+        usage.retired += PageCount(1);
     }
 
     pub(super) fn note_flushed(&mut self, id: AccountId) {

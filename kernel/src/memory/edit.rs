@@ -254,7 +254,7 @@ impl Edit<'_> {
     }
 
     fn take_table(&mut self) -> FrameId {
-        let table = self.frames.take(self.account, false).expect("reserved");
+        let table = self.frames.take_table(self.account, false).expect("reserved");
         self.fresh.push(table);
         table
     }

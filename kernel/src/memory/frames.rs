@@ -165,6 +165,16 @@ impl Frames {
         Ok(frame)
     }
 
+    /// Takes a frame that will be a table: the same, and counted as one until it is retired.
+    ///
+    /// # Errors
+    /// The account or the machine is full.
+    pub(super) fn take_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
+        let table = self.take(account, zeroed)?;
+        self.accounts.note_table(account);
+        Ok(table)
+    }
+
     /// Takes a whole stretch as one large page of zeros.
     ///
     /// # Errors
@@ -308,10 +318,12 @@ impl Frames {
     /// Retires a table that nobody holds any more: it stays charged, and its frame unused, until the machine has flushed.
     pub(super) fn retire(&mut self, table: FrameId) {
         self.holders[table.0 as usize] = 0;
+        let payer = AccountId(self.payers[table.0 as usize]);
+        self.accounts.note_retired(payer);
         if self.rules.leaves_out(Rules::WITHOUT_QUARANTINE) {
+            self.accounts.note_flushed(payer);
             return self.set_free(table);
         }
-        self.accounts.note_retired(AccountId(self.payers[table.0 as usize]));
         self.quarantine.push(table);
     }
 
@@ -366,5 +378,37 @@ impl Frames {
     #[must_use]
     pub fn has_garbage(&self) -> bool {
         !self.reaper.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Frames;
+    use crate::memory::Rules;
+    use crate::memory::tree::Tree;
+    use pando_abi::Permissions;
+    use pando_machine::sim::{Sim, SimConfig};
+    use pando_machine::{Machine, PageCount};
+    use std::sync::Arc;
+
+    #[test]
+    fn an_account_tells_tables_from_pages_from_birth_to_flush() {
+        let machine = Sim::new(SimConfig { arena: PageCount(2048), ..SimConfig::default() }).expect("a small machine");
+        let mut frames = Frames::new(machine as Arc<dyn Machine>, Rules::ALL_KEPT);
+        let account = frames.open_account(PageCount(100));
+        let counts = |frames: &Frames| {
+            let usage = frames.usage(account);
+            (usage.used.0, usage.tables.0, usage.retired.0)
+        };
+        let mut tree = Tree::default();
+        tree.set(&mut frames, account, 0..2, Some((Permissions::READ_WRITE, false))).expect("room");
+        tree.touch(&mut frames, account, 0..2, true).expect("room");
+        assert_eq!(counts(&frames), (5, 3, 0), "a path of three tables and two pages");
+        tree.release(&mut frames);
+        while !frames.reap(1) {}
+        assert_eq!(counts(&frames), (3, 0, 3), "the pages are free, the tables wait");
+        let tables = frames.begin_flush();
+        frames.flushed(tables, &Ok(()));
+        assert_eq!(counts(&frames), (0, 0, 0));
     }
 }

@@ -70,7 +70,7 @@ impl Space {
         {
             return Ok(built.root);
         }
-        let table = frames.take(account, true)?;
+        let table = frames.take_table(account, true)?;
         for mount in &self.mounts {
             let link = match &mount.part {
                 Part::Private(tree) => tree.link(),
