@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(crate) struct Size(u64);
 
 impl Size {
-    /// The whole pages in it.
+    /// The pages that it needs.
     pub(crate) fn pages(self) -> PageCount {
-        PageCount(self.0 / pando_machine::FRAME_SIZE as u64)
+        PageCount::covering(self.0)
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What cells may know of the CPU: KVM's list without what the virtual architecture leaves out.
 
+use super::system::{Virtualization, virtualization};
 use crate::HostError;
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::Kvm as System;
@@ -15,6 +16,8 @@ const HYPERVISOR: std::ops::Range<u32> = 0x4000_0000..0x8000_0000;
 
 /// Leaf 1 ECX: MONITOR, VMX, x2APIC, TSC deadline, hypervisor.
 const NO_LEAF_1_ECX: u32 = 1 << 3 | 1 << 5 | 1 << 21 | 1 << 24 | 1 << 31;
+/// Leaf 1 ECX: the CPU has XSAVE.
+const XSAVE: u32 = 1 << 26;
 /// Leaf 1 ECX: XSAVE is switched on.
 const OSXSAVE: u32 = 1 << 27;
 /// Leaf 7 ECX: protection keys and that they are on, WAITPKG, shadow stacks.
@@ -24,6 +27,28 @@ const NO_LEAF_7_EDX: u32 = 1 << 5 | 1 << 20 | 1 << 22 | 1 << 24 | 1 << 25;
 /// Leaf 0x80000001 ECX: SVM, MONITORX.
 const NO_LEAF_8_1_ECX: u32 = 1 << 2 | 1 << 29;
 
+/// Features that are nothing but unprivileged instructions, as leaf, subleaf and the masks of the four answers: SSE3 to AVX-512, bit manipulation, AES, SHA and
+/// their kin. Cells run them natively whatever KVM lists: the software KVM of a host that is itself a VM lists hardly any.
+const NATIVE: [(u32, u32, [u32; 4]); 5] = [
+    (1, 0, [0, 0, 0x7ed8_3203, 0]),
+    (7, 0, [0, 0xf1af_0328, 0x0000_5f42, 0x0080_0110]),
+    (7, 1, [0x0000_1c30, 0, 0, 0]),
+    (XSAVE_LEAF, 1, [0b111, 0, 0, 0]),
+    (0x8000_0001, 0, [0, 0, 0x0000_0161, 0]),
+];
+
+/// Adds what the host's own processes can execute to what KVM lists, where KVM works in software.
+fn add_native(mut entry: kvm_cpuid_entry2) -> kvm_cpuid_entry2 {
+    if let Some((_, _, masks)) = NATIVE.iter().find(|(leaf, subleaf, _)| (*leaf, *subleaf) == (entry.function, entry.index)) {
+        let host = std::arch::x86_64::__cpuid_count(entry.function, entry.index);
+        entry.eax |= host.eax & masks[0];
+        entry.ebx |= host.ebx & masks[1];
+        entry.ecx |= host.ecx & masks[2];
+        entry.edx |= host.edx & masks[3];
+    }
+    entry
+}
+
 /// The CPUID that cells see.
 pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
     let offered = system.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(HostError::kvm("list CPU features"))?;
@@ -32,8 +57,13 @@ pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
         .iter()
         .find(|entry| entry.function == XSAVE_LEAF && entry.index == 0)
         .map_or(0, |entry| entry.eax & VECTOR_FEATURES);
-    let kept: Vec<_> =
-        offered.as_slice().iter().filter(|entry| !HYPERVISOR.contains(&entry.function)).map(|entry| restrict(*entry, features)).collect();
+    let software = virtualization() == Virtualization::Software;
+    let kept: Vec<_> = offered
+        .as_slice()
+        .iter()
+        .filter(|entry| !HYPERVISOR.contains(&entry.function))
+        .map(|entry| restrict(if software { add_native(*entry) } else { *entry }, features))
+        .collect();
     let area = area_size(&kept, features);
     let entries: Vec<_> = kept
         .into_iter()
@@ -50,7 +80,7 @@ pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
 
 fn restrict(mut entry: kvm_cpuid_entry2, features: u32) -> kvm_cpuid_entry2 {
     match (entry.function, entry.index) {
-        (1, _) => entry.ecx = entry.ecx & !NO_LEAF_1_ECX | OSXSAVE,
+        (1, _) => entry.ecx = entry.ecx & !NO_LEAF_1_ECX | if entry.ecx & XSAVE != 0 { OSXSAVE } else { 0 },
         (7, 0) => {
             entry.ecx &= !NO_LEAF_7_ECX;
             entry.edx &= !NO_LEAF_7_EDX;
@@ -77,10 +107,11 @@ fn area_size(entries: &[kvm_cpuid_entry2], features: u32) -> u32 {
     components.map(|entry| entry.eax + entry.ebx).max().unwrap_or(0).max(LEGACY_AND_HEADER)
 }
 
-/// What `XCR0` holds.
-pub(super) fn vector_features(cpuid: &CpuId) -> u64 {
-    let entry = cpuid.as_slice().iter().find(|entry| entry.function == XSAVE_LEAF && entry.index == 0);
-    entry.map_or(1, |entry| u64::from(entry.eax).max(1))
+/// What `XCR0` holds. `None`: a CPU, or a host's kernel, without XSAVE.
+pub(super) fn vector_features(cpuid: &CpuId) -> Option<u64> {
+    let find = |leaf| cpuid.as_slice().iter().find(|entry| entry.function == leaf && entry.index == 0);
+    find(1).filter(|entry| entry.ecx & XSAVE != 0)?;
+    find(XSAVE_LEAF).map(|entry| u64::from(entry.eax)).filter(|features| *features != 0)
 }
 
 /// The same list in the form that cells read.
