@@ -34,7 +34,7 @@ pub enum Special {
 /// What an absolute path stands for if the libOS makes it up. `.` and `..` are not looked through: who writes them means the image.
 #[must_use]
 pub fn special(path: &[u8]) -> Option<Special> {
-    let number = |digits: &[u8]| core::str::from_utf8(digits).ok()?.parse().ok().map(Special::Descriptor);
+    let number = |digits: &[u8]| core::str::from_utf8(digits).ok()?.parse::<u32>().ok().map(|fd| Special::Descriptor(fd.into()));
     match path {
         b"/dev/null" => Some(Special::Device(Device::Null)),
         b"/dev/zero" => Some(Special::Device(Device::Zero)),

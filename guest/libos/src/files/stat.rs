@@ -159,7 +159,7 @@ impl Files {
                 let program = self.program.clone();
                 Ok(Status::of_inode(&self.resolve(CURRENT, &program, LastLink::Follow)?))
             }
-            Some(Special::Descriptor(fd)) if keep => made_up_link(64 + fd),
+            Some(Special::Descriptor(fd)) if keep => made_up_link(fd.wrapping_add(64)),
             Some(Special::Descriptor(fd)) => Ok(Status::of_kind(&self.get(fd).map_err(|_| Errno::ENOENT)?.kind, now)),
             None => {
                 let last_link = if keep { LastLink::Keep } else { LastLink::Follow };

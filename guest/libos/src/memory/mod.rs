@@ -39,7 +39,7 @@ const STACK_TOP: u64 = LOW_AREA.end - LARGE_PAGE_SIZE / 2;
 /// Bytes that the stack may grow to.
 pub const STACK_LIMIT: u64 = 8 << 20;
 /// Bytes of the stack at the start.
-const STACK_START: u64 = 128 << 10;
+const STACK_START: u64 = 64 << 10;
 /// Nothing else is put this close below the stack.
 const STACK_GAP: u64 = 1 << 20;
 /// Regions that a program may have, as Linux counts mappings.
@@ -91,10 +91,12 @@ impl AddressSpace {
             return Ok(());
         }
         self.regions.remove(range);
-        for (part, flags) in plan(range, permissions) {
-            memory::map(part, flags)?;
-            self.regions.put(part, Region { permissions, backing });
+        if let Err(refusal) = plan(range, permissions).try_for_each(|(part, flags)| memory::map(part, flags)) {
+            // What was there is gone, as it may be on Linux; nothing half made stays. That this fails too changes nothing.
+            let _ = memory::unmap(range);
+            return Err(refusal.into());
         }
+        self.regions.put(range, Region { permissions, backing });
         Ok(())
     }
 
