@@ -119,7 +119,9 @@ echo '{MARK}ready'
     for Step { name, command } in steps {
         script += &format!("echo '{MARK}run {name}'\n( {command} )\nstatus=$?; echo; echo \"{MARK}end {name} $status\"\n");
     }
-    script += &format!("dmesg | grep -i kvm | sed 's/^/{MARK}kernel /'\necho '{MARK}done'\nsleep 1; poweroff -f\n");
+    script += &format!(
+        "dmesg | grep -i kvm | sed 's/^[^]]*\\] *//' | sort | uniq | sed 's/^/{MARK}kernel /'\necho '{MARK}done'\nsleep 1; poweroff -f\n"
+    );
     script
 }
 
