@@ -22,6 +22,9 @@ const NOT_FOUND: u8 = 127;
 /// What ends a program that writes where nobody reads; nobody needs to be told.
 const SIGPIPE: u8 = 13;
 
+/// Room beside the cell and the files that it is shown: the machine's own, the libOS's template, tables.
+const SLACK: PageCount = PageCount(1 << 14);
+
 /// Why a command could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -95,8 +98,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
 /// Makes the kernel, and in it the cell that waits to be started.
 fn prepare(options: &Run, path: &Path, memory: PageCount) -> Result<(Kernel, CellId), Failure> {
     let files = files(options, path)?;
-    // Memory is taken from the host as it is touched, so there is no harm in room: the cell, its files, the libOS.
-    let arena = PageCount(host::memory().0.max(memory.0 + (1 << 16)));
+    let shown: u64 = options.files.iter().map(PathBuf::as_path).chain([path]).map(size).sum();
+    let arena = memory + PageCount::covering(shown) + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
     let machine = Kvm::new(KvmConfig { arena, vcpus, shadow_tables: None, omit: Omit::NOTHING })?;
     let kernel = Kernel::new(machine, Config::default());
@@ -118,6 +121,11 @@ fn prepare(options: &Run, path: &Path, memory: PageCount) -> Result<(Kernel, Cel
     };
     let cell = program.prepare(&kernel, &root)?;
     Ok((kernel, cell))
+}
+
+/// The size of a file; 0 if it is not there, which is reported when it is opened.
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Where the program starts: where the caller stands, if that can be said.
