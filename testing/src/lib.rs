@@ -3,3 +3,4 @@
 
 pub mod asm;
 pub mod lab;
+pub mod model;

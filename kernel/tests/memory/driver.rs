@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The property: whatever a dozen cells do with their memory, on two vCPUs and in any order, each finds there what the model says.
+//!
+//! Everything follows from the seed. A step lets a few cells carry out a batch of commands, interleaved over the vCPUs, or lets the operator clone,
+//! make, end, read or write one. What the cells saw is then held against the model, command by command.
+
+use crate::guest::{COMMANDS, Command, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply};
+use crate::workload::Workload;
+use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, Registers};
+use pando_kernel::cell::State;
+use pando_kernel::memory::Shortage;
+use pando_kernel::{CellConfig, CellId, End, OperatorError};
+use pando_machine::PageCount;
+use pando_testing::lab::Lab;
+use pando_testing::model::{MAPPED, Memory};
+use std::collections::VecDeque;
+
+/// Cells that live at once, at most.
+const MAX_CELLS: usize = 12;
+/// Turns that a step may take.
+const MAX_TURNS: u32 = 20_000;
+/// Events that a failure shows.
+const HISTORY: usize = 30;
+/// The quota of most cells: more than they can use.
+const AMPLE: PageCount = PageCount(60_000);
+/// The quota of the others: they run into it, wait for their own quarantine, and end.
+const TIGHT: PageCount = PageCount(400);
+
+/// A cell and what its memory must be.
+struct Subject {
+    id: CellId,
+    memory: Memory,
+    tight: bool,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Commands that cells carried out, and acts of the operator.
+    pub(crate) operations: u64,
+    /// Among them, page faults that cells were told of.
+    pub(crate) faults: u64,
+    /// Cells that ended because of their quota.
+    pub(crate) quotas: u64,
+    /// Cells that lived.
+    pub(crate) cells: u64,
+}
+
+/// A run of the property.
+pub(crate) struct Driver {
+    lab: Lab,
+    work: Workload,
+    subjects: Vec<Subject>,
+    before: PageCount,
+    history: VecDeque<String>,
+    tally: Tally,
+}
+
+/// Runs at least `operations` operations that follow from `seed`.
+///
+/// # Errors
+/// What was not as it must be, and what came before.
+pub(crate) fn run(lab: Lab, seed: u64, operations: u64) -> Result<Tally, String> {
+    let before = lab.kernel.free();
+    let mut driver =
+        Driver { lab, work: Workload::new(seed), subjects: Vec::new(), before, history: VecDeque::new(), tally: Tally::default() };
+    driver.go(operations).map_err(|wrong| {
+        let history: Vec<String> = driver.history.iter().cloned().collect();
+        format!(
+            "seed {seed}, after {} operations: {wrong}\nRun it again with PANDO_SEED={seed}. What came before:\n  {}",
+            driver.tally.operations,
+            history.join("\n  ")
+        )
+    })
+}
+
+impl Driver {
+    fn go(&mut self, operations: u64) -> Result<Tally, String> {
+        for _ in 0..4 {
+            self.create()?;
+        }
+        while self.tally.operations < operations {
+            self.step()?;
+            self.check_breaches()?;
+        }
+        while !self.subjects.is_empty() {
+            self.end(0);
+        }
+        self.lab.kernel.settle();
+        self.check_breaches()?;
+        let free = self.lab.kernel.free();
+        if free != self.before {
+            return Err(format!("every cell is gone, and {} frames were free before but {} are now", self.before.0, free.0));
+        }
+        Ok(self.tally)
+    }
+
+    fn note(&mut self, event: String) {
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(event);
+    }
+
+    /// Whether the software machine saw the discipline broken.
+    fn check_breaches(&self) -> Result<(), String> {
+        match self.lab.sim.as_ref().and_then(|sim| sim.breaches().first().copied()) {
+            Some(breach) => Err(format!("the page-table discipline was broken: {breach}")),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        if self.subjects.is_empty() {
+            return self.create();
+        }
+        if self.lab.kernel.free().0 < self.before.0 / 4 {
+            let index = self.work.below(self.subjects.len());
+            self.end(index);
+            self.lab.kernel.settle();
+            return Ok(());
+        }
+        match self.work.below(100) {
+            0..70 => self.batch(),
+            70..82 => self.operate(),
+            82..90 if self.subjects.len() < MAX_CELLS => self.clone_one(),
+            90..93 if self.subjects.len() < MAX_CELLS => self.create(),
+            93..98 => {
+                let index = self.work.below(self.subjects.len());
+                self.end(index);
+                Ok(())
+            }
+            98 => {
+                self.lab.kernel.settle();
+                Ok(())
+            }
+            _ => self.audit(),
+        }
+    }
+
+    fn quota(&mut self) -> (bool, PageCount) {
+        let tight = self.work.one_in(4);
+        (tight, if tight { TIGHT } else { AMPLE })
+    }
+
+    fn create(&mut self) -> Result<(), String> {
+        let (tight, quota) = self.quota();
+        let id = self.build(quota).map_err(|error| format!("no cell could be made: {error}"))?;
+        self.note(format!("made {id}, tight: {tight}"));
+        self.subjects.push(Subject { id, memory: Memory::default(), tight });
+        self.settle_in()?;
+        let first = self.work.first_commands();
+        self.carry_out(vec![(self.subjects.len() - 1, first)])
+    }
+
+    /// A cell with the program, started.
+    fn build(&self, quota: PageCount) -> Result<CellId, OperatorError> {
+        let kernel = &self.lab.kernel;
+        let code = program();
+        let id = kernel.create(CellConfig { quota, host_name: "property".into() })?;
+        kernel.map(id, PROGRAM, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE))?;
+        kernel.write(id, PROGRAM, &code)?;
+        kernel.map(id, COMMANDS, PageCount(1), MapFlags::lazy(Permissions::READ_WRITE))?;
+        kernel.set_registers(id, Registers { rip: PROGRAM, ..Registers::default() })?;
+        Ok(id)
+    }
+
+    fn clone_one(&mut self) -> Result<(), String> {
+        let source = self.work.below(self.subjects.len());
+        let (tight, quota) = self.quota();
+        let (from, memory) = (self.subjects[source].id, self.subjects[source].memory.clone());
+        let kernel = &self.lab.kernel;
+        let id = kernel.clone_cell(from, quota).map_err(|error| format!("{from} could not be cloned: {error}"))?;
+        // It goes on where its source waits: with commands that are not its own.
+        kernel.write(id, COMMANDS, &encode(&[])).map_err(|error| format!("the clone {id} could not be written to: {error}"))?;
+        self.note(format!("cloned {from}: {id}, tight: {tight}"));
+        self.subjects.push(Subject { id, memory, tight });
+        self.settle_in()
+    }
+
+    /// Starts the newest cell and lets it come to its first wait.
+    fn settle_in(&mut self) -> Result<(), String> {
+        self.tally.operations += 1;
+        self.tally.cells += 1;
+        let index = self.subjects.len() - 1;
+        let id = self.subjects[index].id;
+        self.lab.kernel.start(id).map_err(|error| format!("{id} could not be started: {error}"))?;
+        self.run_until_idle(&[id])?;
+        self.bury().map(drop)
+    }
+
+    fn end(&mut self, index: usize) {
+        let subject = self.subjects.swap_remove(index);
+        self.note(format!("ended {}", subject.id));
+        self.lab.kernel.end(subject.id, End::Killed).expect("a subject lives");
+        let _ = self.lab.kernel.collect(subject.id);
+        self.tally.operations += 1;
+    }
+
+    /// Lets one to three cells carry out commands.
+    fn batch(&mut self) -> Result<(), String> {
+        let count = 1 + self.work.below(3.min(self.subjects.len()));
+        let mut chosen: Vec<usize> = Vec::new();
+        while chosen.len() < count {
+            let index = self.work.below(self.subjects.len());
+            if !chosen.contains(&index) {
+                chosen.push(index);
+            }
+        }
+        let mut given = Vec::new();
+        for index in chosen {
+            let Subject { memory, tight, .. } = &self.subjects[index];
+            given.push((index, self.work.commands(memory, *tight)));
+        }
+        self.carry_out(given)
+    }
+
+    /// Lets cells carry out these commands, and holds what came of it against the model.
+    fn carry_out(&mut self, given: Vec<(usize, Vec<Command>)>) -> Result<(), String> {
+        let mut batches = Vec::new();
+        for (index, commands) in given {
+            let Subject { id, tight, .. } = &self.subjects[index];
+            let id = *id;
+            assert!(commands.len() <= MAX_COMMANDS);
+            match self.lab.kernel.write(id, COMMANDS, &encode(&commands)) {
+                Ok(()) => {
+                    self.lab.kernel.raise(id, Event::Console);
+                    batches.push((id, commands));
+                }
+                Err(OperatorError::Short(Shortage::Quota)) if *tight => {}
+                Err(error) => return Err(format!("{id} could not be given commands: {error}")),
+            }
+        }
+        let ids: Vec<CellId> = batches.iter().map(|(id, _)| *id).collect();
+        self.run_until_idle(&ids)?;
+        let ended = self.bury()?;
+        for (id, commands) in batches {
+            self.tally.operations += commands.len() as u64;
+            if !ended.contains(&id) {
+                self.verify(id, &commands)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the vCPUs turns, in an order that follows from the seed, until each of `ids` waits or has ended.
+    fn run_until_idle(&mut self, ids: &[CellId]) -> Result<(), String> {
+        for _ in 0..MAX_TURNS {
+            let busy = |id: &&CellId| match self.lab.kernel.inspect(**id) {
+                Ok((state, ..)) => !matches!(state, State::Idle { .. }),
+                Err(_) => false,
+            };
+            let Some(busy) = ids.iter().find(busy) else { return Ok(()) };
+            let vcpu = self.work.below(self.lab.workers.len());
+            if !self.lab.turn(vcpu) {
+                return Err(format!("{busy} waits for ever: {:?}", self.lab.kernel.inspect(*busy)));
+            }
+        }
+        Err("a batch does not end".into())
+    }
+
+    /// Forgets cells that have ended, which only a tight quota excuses.
+    fn bury(&mut self) -> Result<Vec<CellId>, String> {
+        let mut ended = Vec::new();
+        for index in (0..self.subjects.len()).rev() {
+            let Some(outcome) = self.lab.kernel.collect(self.subjects[index].id) else { continue };
+            let Subject { id, tight, .. } = self.subjects.swap_remove(index);
+            if !tight || outcome.end != End::Quota {
+                return Err(format!("{id} ended: {}", outcome.end));
+            }
+            self.note(format!("{id} used up its quota"));
+            self.tally.quotas += 1;
+            ended.push(id);
+        }
+        Ok(ended)
+    }
+
+    /// Holds what a cell wrote down against the model.
+    fn verify(&mut self, id: CellId, commands: &[Command]) -> Result<(), String> {
+        let mut page = vec![0; PAGE_SIZE as usize];
+        self.lab.kernel.read(id, COMMANDS, &mut page).map_err(|error| format!("the replies of {id} cannot be read: {error}"))?;
+        for (index, command) in commands.iter().enumerate() {
+            let got = reply(&page, index);
+            let subject = self.subjects.iter_mut().find(|subject| subject.id == id).expect("it lives");
+            let expected = expect(&mut subject.memory, *command, got, subject.tight);
+            self.tally.faults += u64::from(matches!(got, Some(Reply::Fault(_))));
+            self.note(format!("{id}: {command:x?} -> {got:x?}"));
+            if got.map(|got| normal(*command, got)) != Some(expected) {
+                return Err(format!("{id} did {command:x?}, which came to {got:x?} where the model says {expected:x?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The operator reads or writes a cell that waits.
+    fn operate(&mut self) -> Result<(), String> {
+        let index = self.work.below(self.subjects.len());
+        for _ in 0..=self.work.below(6) {
+            self.tally.operations += 1;
+            let Subject { id, memory, tight } = &mut self.subjects[index];
+            let address = self.work.address(memory);
+            let (number, write) = (self.work.value(), self.work.one_in(2));
+            let id = *id;
+            let (got, expected) = if write {
+                let done = self.lab.kernel.write(id, address, &number.to_le_bytes());
+                let short = *tight && done == Err(OperatorError::Short(Shortage::Quota));
+                let expected = if short { None } else { memory.poke(address, number).then_some(0) };
+                (if short { None } else { found(done.map(|()| 0))? }, expected)
+            } else {
+                let mut bytes = [0; 8];
+                let done = self.lab.kernel.read(id, address, &mut bytes);
+                (found(done.map(|()| u64::from_le_bytes(bytes)))?, memory.peek(address))
+            };
+            self.note(format!("operator, {id}: {address:#x}, write: {write}, {number:#x} -> {got:x?}"));
+            if got != expected {
+                return Err(format!(
+                    "the operator at {address:#x} of {id} (write: {write}) got {got:x?} where the model says {expected:x?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The operator reads every page of a cell's running space that a step may have touched.
+    fn audit(&mut self) -> Result<(), String> {
+        let index = self.work.below(self.subjects.len());
+        let Subject { id, memory, .. } = &self.subjects[index];
+        for address in Workload::all_addresses() {
+            let mut bytes = [0; 8];
+            let got = found(self.lab.kernel.read(*id, address, &mut bytes).map(|()| u64::from_le_bytes(bytes)))?;
+            let expected = memory.peek(address);
+            if got != expected {
+                return Err(format!("the operator read {got:x?} at {address:#x} of {id} where the model says {expected:x?}"));
+            }
+        }
+        self.tally.operations += 1;
+        Ok(())
+    }
+}
+
+/// What the operator found: `None` where nothing is mapped.
+fn found(done: Result<u64, OperatorError>) -> Result<Option<u64>, String> {
+    match done {
+        Ok(value) => Ok(Some(value)),
+        Err(OperatorError::Refused(Refusal::BadAddress)) => Ok(None),
+        Err(error) => Err(format!("the operator was refused: {error}")),
+    }
+}
+
+/// What a command must come to. A cell with a tight quota may be refused an edit instead; then nothing has changed.
+fn expect(memory: &mut Memory, command: Command, got: Option<Reply>, tight: bool) -> Reply {
+    let access = |value: Option<u64>, address: u64| value.map_or(Reply::Fault(address), Reply::Value);
+    match command {
+        Command::Load(address) => access(memory.load(address), address),
+        Command::Store(address, value) => access(memory.store(address, value).then_some(value), address),
+        Command::Fetch(address) => access(memory.fetch(address).map(|_| 0), address),
+        Command::Call(Hypercall::Relinquish {}) => Reply::Value(0),
+        Command::Call(call) => {
+            let full = Reply::Value(Refusal::Quota.to_result());
+            let edit = matches!(call, Hypercall::Map { .. } | Hypercall::Unmap { .. } | Hypercall::Protect { .. });
+            if tight && edit && got == Some(full) {
+                return full;
+            }
+            Reply::Value(memory.call(call).unwrap_or_else(Refusal::to_result))
+        }
+    }
+}
+
+/// A reply as the model gives it: whether memory is resident, and in pages of what size, is the kernel's affair.
+fn normal(command: Command, got: Reply) -> Reply {
+    const MADE_OR_LAZY: u64 = 3 << 3;
+    match (command, got) {
+        (Command::Call(Hypercall::Inspect { .. }), Reply::Value(bits)) if bits < 1 << 6 => {
+            Reply::Value(bits & 7 | if bits & MADE_OR_LAZY != 0 { MAPPED } else { 0 })
+        }
+        _ => got,
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory as cells see it, held against a model: on the software machine, which forgets nothing that it need not forget, and on KVM.
+//!
+//! `PANDO_SEED` repeats one run.
+
+mod driver;
+mod guest;
+mod properties;
+mod workload;
+
+use pando_kernel::memory::Rules;
+use pando_kernel::{Config, Kernel};
+use pando_machine::kvm::Omit;
+use pando_machine::sim::{Sim, SimConfig};
+use pando_machine::{Machine, PageCount};
+use pando_testing::lab::Lab;
+use std::sync::Arc;
+
+/// Physical memory of the machines: 1 GiB, of which little is ever touched.
+const ARENA: PageCount = PageCount(1 << 18);
+/// vCPUs, driven in turns.
+const VCPUS: usize = 2;
+
+/// The software machine, whose oracle watches whatever the build's profile is.
+fn sim(seed: u64, rules: Rules) -> Lab {
+    let sim = Sim::new(SimConfig { arena: ARENA, vcpus: VCPUS, seed, oracle: true }).expect("memory for the software machine");
+    let kernel = Kernel::new(Arc::clone(&sim) as Arc<dyn Machine>, Config { rules, ..Config::default() });
+    let workers = (0..VCPUS).map(|index| kernel.worker(index).expect("a free vCPU")).collect();
+    Lab { kernel, workers, sim: Some(sim) }
+}
+
+fn kvm(rules: Rules, omit: Omit) -> Lab {
+    Lab::kvm(ARENA, VCPUS, Config { rules, ..Config::default() }, omit)
+}
+
+/// The seed of a run: fixed, so that what fails in one place fails in all; another on request.
+fn seed(default: u64) -> u64 {
+    match std::env::var("PANDO_SEED") {
+        Ok(seed) => seed.parse().expect("PANDO_SEED is a number"),
+        Err(_) => default,
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What cells and their operator do in a run of the property: random, from a seed, and crowded together so that it matters.
+
+use crate::guest::{Command, MAX_COMMANDS, value};
+use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
+use pando_testing::model::{Memory, WINDOW_PAGES, WINDOW_START, WORDS};
+
+/// Slots that are used: the first two for private memory mostly, the rest for segments mostly.
+const SLOTS: usize = 5;
+/// Where in the window the pages lie that are touched: across the edges of large pages, and in the middle of one.
+const ANCHORS: [u64; 6] = [0, 250, 506, 1018, 1530, WINDOW_PAGES - CROWD];
+/// How many pages from each anchor on.
+const CROWD: u64 = 12;
+/// Pages of a slot.
+const SLOT_PAGES: u64 = SLOT_SIZE / PAGE_SIZE;
+
+/// A source of work.
+pub(crate) struct Workload {
+    rng: fastrand::Rng,
+    numbers: u64,
+}
+
+impl Workload {
+    pub(crate) fn new(seed: u64) -> Workload {
+        Workload { rng: fastrand::Rng::with_seed(seed), numbers: 0 }
+    }
+
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.rng.usize(..limit)
+    }
+
+    /// `true` once in `count` times.
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    /// A word that was never given before.
+    pub(crate) fn value(&mut self) -> u64 {
+        self.numbers += 1;
+        value(self.numbers)
+    }
+
+    /// The address of a word to touch, mostly one that is mapped.
+    pub(crate) fn address(&mut self, memory: &Memory) -> u64 {
+        let mut address = self.any_address();
+        for _ in 0..4 {
+            if memory.peek(address).is_some() {
+                break;
+            }
+            address = self.any_address();
+        }
+        address
+    }
+
+    fn any_address(&mut self) -> u64 {
+        // Half of it in one slot, so that commands meet.
+        let slot = if self.one_in(2) { 0 } else { self.below(SLOTS) };
+        slot as u64 * SLOT_SIZE + self.page() * PAGE_SIZE + WORDS[self.below(2)]
+    }
+
+    /// All of them.
+    pub(crate) fn all_addresses() -> impl Iterator<Item = u64> {
+        let pages = || ANCHORS.into_iter().flat_map(|anchor| (0..CROWD).map(move |offset| WINDOW_START + anchor + offset));
+        (0..SLOTS as u64).flat_map(move |slot| pages().flat_map(move |page| WORDS.map(|word| slot * SLOT_SIZE + page * PAGE_SIZE + word)))
+    }
+
+    fn page(&mut self) -> u64 {
+        WINDOW_START + ANCHORS[self.below(ANCHORS.len())] + self.rng.u64(..CROWD)
+    }
+
+    /// What a new cell does first, so that there is something to work on.
+    pub(crate) fn first_commands(&mut self) -> Vec<Command> {
+        let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: false, large: self.one_in(2) };
+        let map = |slot: u64| {
+            let address = slot * SLOT_SIZE + WINDOW_START * PAGE_SIZE;
+            Command::Call(Hypercall::Map { space: CURRENT_SPACE, address, pages: WINDOW_PAGES, flags: flags.bits() })
+        };
+        vec![map(0), map(1)]
+    }
+
+    /// A batch for a cell with this memory. A cell with a tight quota asks for nothing that could be half done.
+    pub(crate) fn commands(&mut self, memory: &Memory, tight: bool) -> Vec<Command> {
+        let count = 1 + self.below(MAX_COMMANDS.min(40));
+        let mut commands: Vec<Command> = Vec::with_capacity(count);
+        // Until the first edit it is known what fetching would execute.
+        let quiet = self.below(count + 1);
+        for position in 0..count {
+            let command = match self.below(100) {
+                0..8 if position < quiet => self.fetch(memory),
+                0..40 => Command::Load(self.address(memory)),
+                40..80 => Command::Store(self.address(memory), self.value()),
+                _ if position < quiet => Command::Load(self.address(memory)),
+                80..93 => Command::Call(self.edit(memory, tight)),
+                93..96 => Command::Call(Hypercall::Relinquish {}),
+                _ => Command::Call(self.call(memory)),
+            };
+            commands.push(command);
+        }
+        commands
+    }
+
+    /// Executes a word that is one of [`Workload::value`]'s, or may not be executed.
+    fn fetch(&mut self, memory: &Memory) -> Command {
+        let address = self.address(memory);
+        match memory.fetch(address) {
+            // Nothing was written there yet.
+            Some(0) => Command::Load(address),
+            _ => Command::Fetch(address),
+        }
+    }
+
+    fn space(&mut self, memory: &Memory) -> u64 {
+        match self.below(10) {
+            0..7 => CURRENT_SPACE,
+            // One that may not exist.
+            7 => self.rng.u64(..8),
+            _ => {
+                let spaces = memory.spaces();
+                spaces[self.below(spaces.len())]
+            }
+        }
+    }
+
+    /// Maps, unmaps or protects.
+    fn edit(&mut self, memory: &Memory, tight: bool) -> Hypercall {
+        let space = self.space(memory);
+        let slot = if self.one_in(2) { 0 } else { self.below(SLOTS) } as u64;
+        let (first, pages) = self.range(tight);
+        let address = slot * SLOT_SIZE + first * PAGE_SIZE;
+        match self.below(10) {
+            0..5 => {
+                let permissions = self.permissions();
+                // Beyond the window nobody looks at what was made.
+                let eager = !tight && pages <= WINDOW_PAGES && self.one_in(4);
+                let flags = MapFlags { permissions, eager, large: !tight && self.one_in(3) };
+                Hypercall::Map { space, address, pages, flags: flags.bits() }
+            }
+            5..7 => Hypercall::Unmap { space, address, pages },
+            _ => {
+                let pages = pages.min(if tight { 512 - first % 512 } else { WINDOW_PAGES });
+                Hypercall::Protect { space, address, pages, permissions: self.permissions().bits() }
+            }
+        }
+    }
+
+    /// First page and count.
+    fn range(&mut self, tight: bool) -> (u64, u64) {
+        let first = self.page();
+        let end = WINDOW_START + WINDOW_PAGES;
+        match self.below(20) {
+            0..9 => (first, 1),
+            9..15 => (first, 1 + self.rng.u64(..CROWD * 2).min(end - first - 1)),
+            15 | 16 => {
+                let first = WINDOW_START + 512 * self.rng.u64(..WINDOW_PAGES / 512);
+                (first, if tight { 512 } else { 512 * (1 + self.rng.u64(..(end - first) / 512)) })
+            }
+            17 | 18 => (first, 1 + self.rng.u64(..end - first)),
+            // Everything, most of it beyond the window: one entry, and as many as a table has.
+            _ if self.one_in(4) => (0, SLOT_PAGES),
+            _ => (WINDOW_START, WINDOW_PAGES),
+        }
+    }
+
+    fn permissions(&mut self) -> Permissions {
+        match self.below(20) {
+            0..12 => Permissions::READ_WRITE,
+            12..15 => Permissions::READ,
+            15..18 => Permissions::ALL,
+            18 => Permissions::READ_EXECUTE,
+            _ => Permissions::NONE,
+        }
+    }
+
+    /// A call about spaces and segments.
+    fn call(&mut self, memory: &Memory) -> Hypercall {
+        let space = self.space(memory);
+        let segments = memory.segments();
+        // The system segment is not for sharing: the program lives there.
+        let segment = if segments.len() > 1 && !self.one_in(8) { segments[1 + self.below(segments.len() - 1)] } else { 9 };
+        let (many_spaces, many_segments) = (memory.spaces().len() > 4, segments.len() > 4);
+        match self.below(16) {
+            0..4 if !many_spaces => Hypercall::SpaceClone { space },
+            4 if !many_spaces => Hypercall::SpaceCreate {},
+            0..4 => Hypercall::SpaceDestroy { space },
+            4..8 => Hypercall::SpaceSwitch { space },
+            8 => Hypercall::SpaceDestroy { space },
+            9 | 10 if !many_segments => Hypercall::SegmentCreate {},
+            11..14 => {
+                let slot = if self.one_in(20) { SYSTEM_SLOT } else { 1 + self.below(SLOTS - 1) } as u64;
+                Hypercall::Share { segment, space, address: slot * SLOT_SIZE + if self.one_in(20) { PAGE_SIZE } else { 0 } }
+            }
+            9..11 | 14 => Hypercall::SegmentDestroy { segment },
+            _ => Hypercall::Inspect { space, address: self.address(memory) & !(PAGE_SIZE - 1) },
+        }
+    }
+}
