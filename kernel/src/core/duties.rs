@@ -41,6 +41,7 @@ impl Shared {
         for id in std::mem::take(&mut state.flushes.awaited_by) {
             if state.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::AwaitingFlush) {
                 state.make_ready(id, Reason::Turn);
+                self.announce(&state);
             }
         }
         state
@@ -76,7 +77,8 @@ impl State {
 
     /// When there will be something to do: the next alarm, or the next flush that somebody waits for.
     pub(super) fn next_duty(&self) -> Nanos {
-        let flush = if self.flushes.awaited_by.is_empty() { Nanos::NEVER } else { self.flushes.last + FLUSH_INTERVAL };
+        let nobody_waits = self.flushes.awaited_by.is_empty() || self.flushes.under_way;
+        let flush = if nobody_waits { Nanos::NEVER } else { self.flushes.last + FLUSH_INTERVAL };
         self.next_alarm().min(flush)
     }
 }

@@ -143,7 +143,10 @@ impl State {
     fn interrupted(&mut self, now: Nanos, quantum_end: Nanos) -> Next {
         self.ring_alarms(now);
         // Either its time is up, or it had the vCPU to itself and now others wait.
-        if now >= quantum_end || !self.scheduler.is_empty() || self.stopping { Next::Leave(Leave::Preempted) } else { Next::Resume }
+        if now >= quantum_end || !self.scheduler.is_empty() || self.stopping {
+            return Next::Leave(Leave::Preempted);
+        }
+        if self.next_duty() <= now { Next::Again } else { Next::Resume }
     }
 
     fn exception(&mut self, id: CellId, exception: Exception) -> Next {
@@ -207,7 +210,10 @@ impl State {
                     0 => End::Exited { status },
                     signal => End::Signalled { signal, address, instruction },
                 }),
-                Err(shortage) => self.short(id, shortage),
+                Err(shortage) => {
+                    self.running(id).0.cell.operation = Some(Operation::Exit { status, signal, address, instruction });
+                    self.short(id, shortage)
+                }
             },
             Operation::Idle { until } => self.idle(id, until, now),
             Operation::Freeze => {
