@@ -11,6 +11,7 @@ use call::Operation;
 use end::{Counters, End};
 use pando_abi::EventSet;
 use pando_machine::{Context, Nanos, PageCount, VectorState};
+use std::time::Duration;
 
 /// Name of a cell: an index and a generation, so that a stale name is recognised. Known to the operator only; cells have no names for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,6 +117,8 @@ pub struct Cell {
     /// Why it shall end at its next exit.
     pub(crate) doom: Option<End>,
     pub(crate) counters: Counters,
+    /// What is left of a quantum in which it was interrupted: it must not pay for those who come back from idling. Zero: the next is a whole one.
+    pub(crate) rest: Duration,
     /// The vCPU that it ran on last.
     pub(crate) last_vcpu: Option<usize>,
     /// A write whose private page the vCPU may not have seen yet: the instruction, and what it touched.
@@ -140,6 +143,7 @@ impl Cell {
             clones_made: 0,
             doom: None,
             counters: Counters::default(),
+            rest: Duration::ZERO,
             last_vcpu: None,
             unconfirmed: None,
             spurious: (0, 0),

@@ -84,7 +84,14 @@ impl Worker {
     }
 
     fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, alone: bool) -> MutexGuard<'a, State> {
-        let quantum_end = shared.machine.now() + if alone { LONE_QUANTUM } else { QUANTUM };
+        let started = shared.machine.now();
+        let rest = std::mem::take(&mut state.running(id).0.cell.rest);
+        let quantum = match (alone, rest) {
+            (true, _) => LONE_QUANTUM,
+            (false, Duration::ZERO) => QUANTUM,
+            (false, rest) => rest,
+        };
+        let quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));
             return state;
@@ -117,6 +124,10 @@ impl Worker {
                     }
                 }
                 Next::Leave(leave) => {
+                    if leave == Leave::Preempted {
+                        let ran = shared.machine.now().since(started);
+                        state.running(id).0.cell.rest = quantum.min(QUANTUM).saturating_sub(ran);
+                    }
                     self.leave(shared, &mut state, id, leave);
                     return state;
                 }
@@ -152,8 +163,10 @@ impl Worker {
         }
         match leave {
             Leave::Preempted => {
-                state.running(id).0.cell.counters.preemptions += 1;
-                state.make_ready(id, Reason::Turn);
+                let cell = &mut state.running(id).0.cell;
+                cell.counters.preemptions += 1;
+                let reason = if cell.rest.is_zero() { Reason::Turn } else { Reason::Interrupted };
+                state.make_ready(id, reason);
             }
             Leave::Relinquished => state.make_ready(id, Reason::Turn),
             Leave::Idle { until } => state.make_idle(id, until),

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 pub enum Reason {
     /// It used up its quantum, or was just let in.
     Turn,
+    /// It was interrupted in the middle of its quantum, of which the rest is still its own.
+    Interrupted,
     /// It comes back from idling.
     Woken,
 }
@@ -38,6 +40,7 @@ impl Scheduler for RoundRobin {
     fn ready(&mut self, cell: CellId, reason: Reason) {
         match reason {
             Reason::Turn => self.others.push_back(cell),
+            Reason::Interrupted => self.others.push_front(cell),
             Reason::Woken => self.woken.push_back(cell),
         }
     }
@@ -82,6 +85,16 @@ mod tests {
         assert_eq!(scheduler.next(), Some(cell(0)));
         assert_eq!(scheduler.next(), Some(cell(1)));
         assert_eq!(scheduler.next(), None);
+    }
+
+    #[test]
+    fn who_was_interrupted_is_the_first_of_the_others() {
+        let mut scheduler = RoundRobin::default();
+        scheduler.ready(cell(0), Reason::Turn);
+        scheduler.ready(cell(1), Reason::Interrupted);
+        scheduler.ready(cell(2), Reason::Woken);
+        let order: Vec<_> = std::iter::from_fn(|| scheduler.next()).collect();
+        assert_eq!(order, vec![cell(2), cell(1), cell(0)]);
     }
 
     #[test]
