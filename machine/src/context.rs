@@ -63,9 +63,18 @@ impl Context {
     /// Whether bases and instruction pointer are ones that a CPU accepts and a cell may have.
     #[must_use]
     pub fn is_loadable(&self) -> bool {
-        let canonical = |address: u64| (address as i64) << 16 >> 16 == address as i64;
-        canonical(self.fs_base) && canonical(self.gs_base) && self.registers.rip < 1 << 47
+        is_canonical(self.fs_base) && is_canonical(self.gs_base) && self.is_in_user_space()
     }
+
+    /// Whether the instruction pointer is one that a cell may have.
+    pub(crate) fn is_in_user_space(&self) -> bool {
+        self.registers.rip < 1 << 47
+    }
+}
+
+/// Whether bits 47 to 63 are all the same, as CPUs with four levels of tables demand.
+pub(crate) fn is_canonical(address: u64) -> bool {
+    (address as i64) << 16 >> 16 == address as i64
 }
 
 /// An exception that the cell raised; the context stands at the instruction as the manual says for the vector.

@@ -3,7 +3,7 @@
 
 use super::Omit;
 use super::supervisor::{SYSCALL_ENTRY, Stub, in_stack, stub_at};
-use crate::context::Violation;
+use crate::context::{Violation, is_canonical};
 use crate::{Arena, Context, EntryIndex, Exception, Exit};
 use pando_abi::registers::USER_CODE;
 
@@ -50,6 +50,7 @@ pub(super) fn decode(arena: &Arena, vcpu: usize, raw: Raw, code: u16, context: &
             Exit::Violation(Violation::CodeSegment)
         }
         (Raw::Out, None) => Exit::Hypercall,
+        (Raw::Interrupted, None) if !context.is_in_user_space() && !omit.leaves_out(Omit::INTERRUPTED_STUB) => wild_jump(context),
         (Raw::Interrupted, None) => Exit::Interrupted,
         (Raw::Trapped(vector), _) => Exit::Exception(Exception { vector, error: 0, address: 0 }),
         (Raw::Port, _) => Exit::Violation(Violation::Port),
@@ -57,6 +58,18 @@ pub(super) fn decode(arena: &Arena, vcpu: usize, raw: Raw, code: u16, context: &
         (Raw::Unresumable(reason), _) => Exit::Violation(Violation::Machine { reason: reason_name(reason) }),
         (Raw::Failed(error), _) => Exit::Violation(Violation::Machine { reason: std::io::Error::from_raw_os_error(error).to_string() }),
     }
+}
+
+/// A jump out of user space that was interrupted before its fetch faulted.
+fn wild_jump(context: &mut Context) -> Exit {
+    context.pending = crate::Pending::default();
+    let address = context.registers.rip;
+    if !is_canonical(address) {
+        return Exit::Exception(Exception { vector: 13, error: 0, address: 0 });
+    }
+    context.fault_address = address;
+    // A fetch by a user.
+    Exit::Exception(Exception { vector: Exception::PAGE_FAULT, error: 0b1_0100, address })
 }
 
 fn machine(reason: &str) -> Exit {

@@ -64,6 +64,8 @@ impl Omit {
     pub const FLAGS: Omit = Omit(1 << 5);
     /// Rule 6 of the page-table discipline: another stamp makes another `cr3`.
     pub const STAMP: Omit = Omit(1 << 6);
+    /// Line 8: a vCPU is set up anew after an exit that it cannot resume from.
+    pub const RESET: Omit = Omit(1 << 7);
 
     pub(crate) fn leaves_out(self, line: Omit) -> bool {
         self.0 & line.0 != 0

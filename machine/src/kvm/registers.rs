@@ -11,8 +11,10 @@ use pando_abi::Registers;
 
 /// PG WP NE ET MP PE.
 const CR0: u64 = 0x8005_0033;
-/// PAE OSFXSR OSXMMEXCPT UMIP FSGSBASE OSXSAVE SMEP. Never SMAP: it makes `iretq` at CPL 3 fault on some machines.
-const CR4: u64 = 0x620 | 1 << 11 | 1 << 16 | 1 << 18 | 1 << 20;
+/// PAE OSFXSR OSXMMEXCPT UMIP FSGSBASE SMEP. Never SMAP: it makes `iretq` at CPL 3 fault on some machines.
+const CR4: u64 = 0x620 | 1 << 11 | 1 << 16 | 1 << 20;
+/// In CR4: XSAVE is switched on.
+const OSXSAVE: u64 = 1 << 18;
 /// SCE LME LMA NXE.
 const EFER: u64 = 0xd01;
 /// Flags that `syscall` clears: TF IF DF IOPL NT AC.
@@ -27,7 +29,7 @@ const MSR_PLATFORM_INFO: u32 = 0xce;
 const MSR_MISC_FEATURES: u32 = 0x140;
 
 /// The system registers that every context of a vCPU shares, taken from those KVM starts with.
-pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor) -> kvm_sregs {
+pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor, vector_features: Option<u64>) -> kvm_sregs {
     from.cs = descriptors::user_code();
     let data = descriptors::user_data(0);
     (from.ss, from.ds, from.es, from.fs, from.gs) = (data, data, data, data, data);
@@ -36,6 +38,9 @@ pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor) ->
     (from.gdt.base, from.gdt.limit) = supervisor.gdt(vcpu);
     (from.idt.base, from.idt.limit) = supervisor.idt();
     (from.cr0, from.cr4, from.efer) = (CR0, CR4, EFER);
+    if vector_features.is_some() {
+        from.cr4 |= OSXSAVE;
+    }
     from
 }
 
@@ -43,7 +48,7 @@ pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor) ->
 ///
 /// # Errors
 /// KVM refused one that the contract needs.
-pub(super) fn set_fixed(fd: &VcpuFd, vector_features: u64) -> Result<(), HostError> {
+pub(super) fn set_fixed(fd: &VcpuFd, vector_features: Option<u64>) -> Result<(), HostError> {
     let entries = [
         (MSR_STAR, descriptors::STAR),
         (MSR_LSTAR, SYSCALL_ENTRY),
@@ -59,6 +64,7 @@ pub(super) fn set_fixed(fd: &VcpuFd, vector_features: u64) -> Result<(), HostErr
     if taken < 4 {
         return Err(HostError::KvmLacks("the MSRs of `syscall`"));
     }
+    let Some(vector_features) = vector_features else { return Ok(()) };
     let mut xcrs = kvm_xcrs { nr_xcrs: 1, ..Default::default() };
     xcrs.xcrs[0] = kvm_xcr { xcr: 0, value: vector_features, ..Default::default() };
     fd.set_xcrs(&xcrs).map_err(HostError::kvm("set the vCPU's XCR0"))

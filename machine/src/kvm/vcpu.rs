@@ -29,7 +29,7 @@ pub(super) struct KvmVcpu {
     fd: VcpuFd,
     index: usize,
     base: kvm_sregs,
-    vector_features: u64,
+    vector_features: Option<u64>,
     /// The root that ran last, and the `cr3` value that stood for it.
     last: Option<(Root, u64)>,
     /// The system registers that the vCPU holds now, as far as they vary. `None`: unknown or a stub's.
@@ -53,8 +53,8 @@ impl KvmVcpu {
     pub(super) fn new(fd: VcpuFd, index: usize, supervisor: &Supervisor, cpuid: &CpuId, shared: Arc<Shared>) -> Result<KvmVcpu, HostError> {
         fd.set_cpuid2(cpuid).map_err(HostError::kvm("set the vCPU's CPUID"))?;
         let fresh = fd.get_sregs().map_err(HostError::kvm("read the vCPU's registers"))?;
-        let base = registers::base(fresh, index, supervisor);
         let vector_features = cpuid::vector_features(cpuid);
+        let base = registers::base(fresh, index, supervisor, vector_features);
         let vcpu = KvmVcpu {
             fd,
             index,
@@ -221,10 +221,11 @@ impl Vcpu for KvmVcpu {
         if matches!(raw, Raw::Port | Raw::OutsideMemory) && !self.shared.omit.leaves_out(Omit::COMPLETION) {
             self.complete();
         }
-        if matches!(exit, Exit::Violation(_)) {
+        let resets = !self.shared.omit.leaves_out(Omit::RESET);
+        if matches!(exit, Exit::Violation(_)) && resets {
             self.loaded = None;
         }
-        if matches!(raw, Raw::Unresumable(_) | Raw::Failed(_)) {
+        if matches!(raw, Raw::Unresumable(_) | Raw::Failed(_)) && resets {
             // A vCPU that cannot be set up again fails every later run the same way; nothing better can be said here.
             let _ = self.initialise();
             self.last = None;
