@@ -46,7 +46,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
         println!("no KVM: {advice}");
     }
     let mut cargo = workspace::cargo_within(if all { LONG_LIMIT } else { LIMIT });
-    cargo.args(["test", "--workspace", "--release", "--no-fail-fast", "--", "--show-output"]);
+    cargo.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
     if all {
         cargo.env(SIZE, "all");
     }

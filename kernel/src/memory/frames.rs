@@ -13,7 +13,6 @@
 use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
 use super::entry::View;
-use super::reaper::Reaper;
 use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
 use std::sync::Arc;
 
@@ -64,7 +63,8 @@ pub struct Frames {
     free: u64,
     accounts: Accounts,
     quarantine: Vec<FrameId>,
-    reaper: Reaper,
+    /// Tables that lose a holder, with their levels: what is to be released in pieces.
+    garbage: Vec<(FrameId, u8)>,
     counter: u64,
     rules: Rules,
 }
@@ -86,7 +86,7 @@ impl Frames {
             free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_STRETCH)),
             accounts: Accounts::default(),
             quarantine: Vec::new(),
-            reaper: Reaper::default(),
+            garbage: Vec::new(),
             counter: 0,
             rules,
         }
@@ -369,15 +369,20 @@ impl Frames {
         }
     }
 
-    /// What is to be released in pieces.
-    pub(super) fn reaper(&mut self) -> &mut Reaper {
-        &mut self.reaper
+    /// Takes over one holder of a table of `level`, to be released in pieces.
+    pub(super) fn discard(&mut self, table: FrameId, level: u8) {
+        self.garbage.push((table, level));
+    }
+
+    /// The next table to release.
+    pub(super) fn next_garbage(&mut self) -> Option<(FrameId, u8)> {
+        self.garbage.pop()
     }
 
     /// Whether something is still to be released.
     #[must_use]
     pub fn has_garbage(&self) -> bool {
-        !self.reaper.is_empty()
+        !self.garbage.is_empty()
     }
 }
 

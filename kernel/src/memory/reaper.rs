@@ -3,37 +3,13 @@
 
 use super::entry::{Entry, View};
 use super::frames::Frames;
-use pando_machine::{EntryIndex, FrameId};
-
-/// A table that loses a holder, or whose entries are being let go.
-#[derive(Clone, Copy, Debug)]
-struct Work {
-    table: FrameId,
-    level: u8,
-}
-
-/// What is to be released.
-#[derive(Debug, Default)]
-pub(super) struct Reaper {
-    work: Vec<Work>,
-}
-
-impl Reaper {
-    /// Takes over one holder of a table of `level`.
-    pub(super) fn add(&mut self, table: FrameId, level: u8) {
-        self.work.push(Work { table, level });
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.work.is_empty()
-    }
-}
+use pando_machine::EntryIndex;
 
 impl Frames {
     /// Visits up to `tables` tables of what was released; `true` once nothing is left. Each visit frees at most 512 pages (and as many parts of large ones).
     pub fn reap(&mut self, tables: usize) -> bool {
         for _ in 0..tables {
-            let Some(Work { table, level }) = self.reaper().work.pop() else { return true };
+            let Some((table, level)) = self.next_garbage() else { return true };
             if self.drop_table(table) {
                 for index in 0..512 {
                     let view = Entry(self.arena().load(table, EntryIndex::new(index))).view(level);
@@ -48,7 +24,7 @@ impl Frames {
     /// Lets go of what an entry of a table of `level` held.
     pub(super) fn release_view(&mut self, view: View, level: u8) {
         match view {
-            View::Table { table, .. } => self.reaper().add(table, level - 1),
+            View::Table { table, .. } => self.discard(table, level - 1),
             View::Page { frame, .. } if level == 1 => self.release(frame),
             View::Page { frame, .. } => self.release_large(frame.stretch()),
             View::Empty | View::Lazy { .. } => {}

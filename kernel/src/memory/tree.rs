@@ -111,7 +111,7 @@ impl Tree {
     /// Lets everything go, in pieces that [`Frames::reap`] works through.
     pub fn release(self, frames: &mut Frames) {
         if let Some(top) = self.top {
-            frames.reaper().add(top, TOP);
+            frames.discard(top, TOP);
         }
     }
 }

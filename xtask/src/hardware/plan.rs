@@ -87,7 +87,7 @@ pub(crate) struct Plan {
 /// If the build fails.
 pub(crate) fn build() -> Result<Vec<Built>> {
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics"]).stdout(Stdio::piped());
+    cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).stdout(Stdio::piped());
     for (_, package) in TESTED {
         cargo.args(["--package", package]);
     }
