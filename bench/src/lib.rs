@@ -1,1 +1,84 @@
-//! To be written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The measuring suite: figures of Pando beside what the host does for the same purpose, taken side by side in one run.
+//!
+//! A benchmark reports [`Row`]s as it goes. Two things that are compared are measured alternately, on one core, many times; a row gives medians and
+//! the spread, so that a busy machine shows and does not mislead. Benchmarks judge nothing: promises are held against their rows elsewhere.
+//!
+//! This crate may use `unsafe` and libc, because the references are native: it forks, pins, maps memory and runs machine code that it wrote itself. All
+//! of that stands in `native`.
+
+mod about;
+mod bare;
+mod guest;
+mod kernel;
+mod native;
+mod row;
+mod sample;
+mod stage;
+
+pub use about::About;
+pub use row::{Row, Table};
+
+use pando_kernel::{End, OperatorError};
+use pando_machine::HostError;
+use std::io;
+
+/// The benchmarks that [`run`] knows.
+pub const NAMES: &[&str] = &["kernel"];
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A few repetitions at small sizes, in seconds: shows that everything works, and figures that mean little.
+    pub brief: bool,
+}
+
+/// Why a benchmark could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// No benchmark has this name.
+    #[error("there is no benchmark {name:?}; there are: {}", NAMES.join(", "))]
+    NoSuchBenchmark {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The machine failed.
+    #[error(transparent)]
+    Machine(#[from] HostError),
+    /// The kernel refused something.
+    #[error("the kernel refused the benchmark: {0}")]
+    Kernel(#[from] OperatorError),
+    /// The host refused something.
+    #[error("could not {action}: {source}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// The host's answer.
+        source: io::Error,
+    },
+    /// A cell ended that should have gone on.
+    #[error("a cell of the benchmark ended: {0}")]
+    CellEnded(End),
+    /// A cell did not do what its code says.
+    #[error("a cell of the benchmark did not reach its next hypercall")]
+    Astray,
+}
+
+impl BenchError {
+    fn host(action: &'static str) -> impl FnOnce(io::Error) -> BenchError {
+        move |source| BenchError::Host { action, source }
+    }
+}
+
+/// Runs a benchmark on the calling thread, pinned to one core meanwhile, and reports its rows as they come.
+///
+/// # Errors
+/// There is no such benchmark, or something that it needs is missing. Rows that were reported stand.
+pub fn run(name: &str, options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let benchmark = match name {
+        "kernel" => kernel::run,
+        _ => return Err(BenchError::NoSuchBenchmark { name: name.into() }),
+    };
+    let _pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
+    benchmark(options, report)
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clones: from the wish to the clone's first hypercall, beside `fork` of a process of the same size up to the child's first instruction.
+
+use super::BARE_EXIT;
+use crate::bare::Bare;
+use crate::guest::Code;
+use crate::native::memory::Pages;
+use crate::native::process::Forker;
+use crate::sample::{Side, alternate};
+use crate::stage::{DATA, Stage};
+use crate::{BenchError, Options, Row};
+use pando_abi::{Hypercall, MapFlags, Permissions};
+use pando_kernel::CellId;
+use pando_machine::PageCount;
+
+/// A size to clone at.
+struct Size {
+    bytes: u64,
+    rounds: usize,
+    /// Names of the rows, with 4 KiB pages and with large ones.
+    names: [&'static str; 2],
+}
+
+const SIZES: [Size; 3] = [
+    Size { bytes: 1 << 20, rounds: 400, names: ["clone-1m", "clone-1m-huge"] },
+    Size { bytes: 64 << 20, rounds: 200, names: ["clone-64m", "clone-64m-huge"] },
+    Size { bytes: 1 << 30, rounds: 60, names: ["clone-1g", "clone-1g-huge"] },
+];
+
+/// What a clone may have: it writes a page.
+const CLONE_QUOTA: PageCount = PageCount(1024);
+/// Room for tables, the kernel's pages and clones, besides what the templates hold.
+const ROOM: PageCount = PageCount(64 << 10);
+
+/// Templates of all sizes on one stage.
+struct Templates {
+    stage: Stage,
+    cells: Vec<CellId>,
+}
+
+pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    for (kind, pages) in [Pages::Small, Pages::Huge].into_iter().enumerate() {
+        let forkers: Vec<Forker> = SIZES
+            .iter()
+            .map(|size| Forker::start(size.bytes as usize, pages).map_err(BenchError::host("start a process to fork")))
+            .collect::<Result<_, _>>()?;
+        let mut templates = Templates::new(pages)?;
+        for (index, (size, forker)) in SIZES.iter().zip(&forkers).enumerate() {
+            let pairs = alternate(options.rounds(size.rounds), |side| match side {
+                Side::Ours => templates.clone(index),
+                Side::Theirs => forker.measure().map_err(BenchError::host("fork")),
+            })?;
+            let reference = if pages == Pages::Huge { "fork, huge pages" } else { "fork, 4 KiB pages" };
+            report(Row::pairs(size.names[kind], reference, &pairs));
+        }
+        if pages == Pages::Small {
+            compare(options, &mut templates, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// The largest clone against the smallest, and against an exit.
+fn compare(options: Options, templates: &mut Templates, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let largest = SIZES.len() - 1;
+    let sizes = alternate(options.rounds(400), |side| templates.clone(if side == Side::Ours { largest } else { 0 }))?;
+    report(Row::pairs("clone-flat", "the same at 1 MB", &sizes).noting("clone at 1 GB"));
+    let mut bare = Bare::new()?;
+    let pairs = alternate(options.rounds(400), |side| match side {
+        Side::Ours => templates.clone(largest),
+        Side::Theirs => bare.exit(),
+    })?;
+    report(Row::pairs("clone-to-exit", BARE_EXIT, &pairs).noting("clone at 1 GB"));
+    Ok(())
+}
+
+impl Templates {
+    fn new(pages: Pages) -> Result<Templates, BenchError> {
+        let all = SIZES.iter().map(|size| size.bytes).sum();
+        let mut stage = Stage::new(PageCount::covering(all) + ROOM)?;
+        let cells = SIZES.iter().map(|size| template(&mut stage, PageCount::covering(size.bytes), pages)).collect::<Result<_, _>>()?;
+        Ok(Templates { stage, cells })
+    }
+
+    /// Nanoseconds of one clone. It is gone when this returns.
+    fn clone(&mut self, index: usize) -> Result<f64, BenchError> {
+        let (time, clone) = self.stage.timed_clone(self.cells[index], CLONE_QUOTA)?;
+        self.stage.end(clone)?;
+        Ok(time)
+    }
+}
+
+/// A template that has written so many pages, and whose clones go on to a hypercall.
+fn template(stage: &mut Stage, size: PageCount, pages: Pages) -> Result<CellId, BenchError> {
+    let mut code = Code::new();
+    code.point(DATA).write_pages(size.0, 1).hypercall(Hypercall::Freeze {}).relinquish_for_ever();
+    let id = stage.cell(code.bytes(), size + ROOM)?;
+    let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: pages == Pages::Huge };
+    stage.map(id, DATA, size, flags)?;
+    stage.template(id)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stage: a kernel on KVM whose one vCPU the measuring thread drives itself, so that no time goes into waking threads.
+
+use crate::BenchError;
+use pando_abi::{MapFlags, Permissions, Registers};
+use pando_kernel::cell::State;
+use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, Turn, Worker};
+use pando_machine::kvm::{Kvm, KvmConfig, Omit};
+use pando_machine::{Machine, PageCount};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a cell's code lies.
+pub(crate) const CODE: u64 = 0x40_0000;
+/// Where its page of stack lies: under the same table as its code.
+const STACK: u64 = 0x50_0000;
+/// Where its data may start: at the start of a gigabyte, so that large pages fit.
+pub(crate) const DATA: u64 = 1 << 30;
+/// Pages of one large page.
+pub(crate) const LARGE_PAGE: u64 = 512;
+
+/// A kernel and its vCPU.
+pub(crate) struct Stage {
+    worker: Worker,
+    pub(crate) kernel: Kernel,
+}
+
+impl Stage {
+    /// A kernel with so much memory.
+    pub(crate) fn new(arena: PageCount) -> Result<Stage, BenchError> {
+        let machine = Kvm::new(KvmConfig { arena, vcpus: 1, shadow_tables: None, omit: Omit::NOTHING })?;
+        let kernel = Kernel::new(machine as Arc<dyn Machine>, Config::default());
+        Ok(Stage { worker: kernel.worker(0)?, kernel })
+    }
+
+    /// A cell that will run `code` from its start, not yet started. It has a page of stack.
+    pub(crate) fn cell(&self, code: &[u8], quota: PageCount) -> Result<CellId, BenchError> {
+        self.cell_from(code, 0, quota)
+    }
+
+    /// The same, with the first instruction at `entry` bytes of the code.
+    pub(crate) fn cell_from(&self, code: &[u8], entry: u64, quota: PageCount) -> Result<CellId, BenchError> {
+        let id = self.kernel.create(CellConfig { quota, host_name: "bench".into() })?;
+        self.kernel.map(id, CODE, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE))?;
+        self.kernel.write(id, CODE, code)?;
+        self.kernel.map(id, STACK, PageCount(1), MapFlags::lazy(Permissions::READ_WRITE))?;
+        let rsp = STACK + PageCount(1).bytes();
+        self.kernel.set_registers(id, Registers { rip: CODE + entry, rsp, ..Registers::default() })?;
+        Ok(id)
+    }
+
+    /// Gives a cell memory, in pieces that keep the kernel's lock for a moment only.
+    pub(crate) fn map(&self, id: CellId, address: u64, pages: PageCount, flags: MapFlags) -> Result<(), BenchError> {
+        for first in (0..pages.0).step_by(LARGE_PAGE as usize) {
+            let piece = PageCount(LARGE_PAGE.min(pages.0 - first));
+            self.kernel.map(id, address + PageCount(first).bytes(), piece, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a cell and lets it run to its first hypercall.
+    pub(crate) fn start(&mut self, id: CellId) -> Result<(), BenchError> {
+        self.kernel.start(id)?;
+        loop {
+            self.turn()?;
+            match self.kernel.inspect(id) {
+                Ok((_, counters, _)) if counters.hypercalls > 0 => return Ok(()),
+                Ok(_) => {}
+                Err(_) => return Err(self.ended(id)),
+            }
+        }
+    }
+
+    /// A template: the cell, started and run until it freezes.
+    pub(crate) fn template(&mut self, id: CellId) -> Result<CellId, BenchError> {
+        self.kernel.start(id)?;
+        loop {
+            self.worker.turn();
+            match self.kernel.inspect(id) {
+                Ok((State::Frozen, ..)) => return Ok(id),
+                Ok(_) => {}
+                Err(_) => return Err(self.ended(id)),
+            }
+        }
+    }
+
+    /// One turn of the vCPU, which must run somebody.
+    pub(crate) fn turn(&mut self) -> Result<(), BenchError> {
+        if self.worker.turn() == Turn::Ran { Ok(()) } else { Err(BenchError::Astray) }
+    }
+
+    /// Nanoseconds of one turn.
+    pub(crate) fn timed_turn(&mut self) -> Result<f64, BenchError> {
+        let start = Instant::now();
+        self.turn()?;
+        Ok(start.elapsed().as_nanos() as f64)
+    }
+
+    /// Nanoseconds from the wish to clone until the clone has come to its first hypercall. The clone stays.
+    pub(crate) fn timed_clone(&mut self, template: CellId, quota: PageCount) -> Result<(f64, CellId), BenchError> {
+        let start = Instant::now();
+        let id = self.kernel.clone_cell(template, quota)?;
+        self.kernel.start(id)?;
+        self.worker.turn();
+        let time = start.elapsed().as_nanos() as f64;
+        match self.kernel.inspect(id) {
+            Ok((_, counters, _)) if counters.hypercalls == 1 => Ok((time, id)),
+            Ok(_) => Err(BenchError::Astray),
+            Err(_) => Err(self.ended(id)),
+        }
+    }
+
+    /// Ends a cell that is not running, forgets it and lets its memory go, a few tables' worth of it at once.
+    pub(crate) fn end(&mut self, id: CellId) -> Result<(), BenchError> {
+        self.kernel.end(id, End::Killed)?;
+        self.kernel.collect(id).ok_or(BenchError::Astray)?;
+        self.worker.turn();
+        Ok(())
+    }
+
+    fn ended(&self, id: CellId) -> BenchError {
+        self.kernel.collect(id).map_or(BenchError::Kernel(OperatorError::NoSuchCell), |outcome| BenchError::CellEnded(outcome.end))
+    }
+}
