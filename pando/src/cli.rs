@@ -78,6 +78,10 @@ pub(crate) struct Bench {
     /// Which: without a name, those there are
     pub(crate) name: Option<String>,
 
+    /// A few seconds at small sizes: shows that all works; the figures mean little
+    #[arg(long)]
+    pub(crate) brief: bool,
+
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

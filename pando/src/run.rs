@@ -57,8 +57,8 @@ pub(crate) enum Failure {
     #[error("cannot write the program's output: {0}")]
     Output(std::io::Error),
     /// A benchmark failed.
-    #[error("{0}")]
-    Bench(String),
+    #[error(transparent)]
+    Bench(#[from] pando_bench::BenchError),
 }
 
 impl Failure {
