@@ -280,8 +280,10 @@ impl Edit<'_> {
 
     /// Puts an entry into a table: in place where rule 1 allows it, in a fresh table otherwise (rule 2).
     fn put(&mut self, table: &mut FrameId, position: EntryIndex, [old, new]: [Entry; 2], level: u8, change: Change) {
-        let in_place = self.fresh.contains(table) || may_change_in_place([old, new], level, change);
-        if !in_place && !self.frames.rules().leaves_out(Rules::WITHOUT_FRESH_PATHS) {
+        let rules = self.frames.rules();
+        let unlimited = rules.leaves_out(Rules::WITHOUT_LIMITS) && !matches!(old.view(level), View::Table { .. });
+        let in_place = self.fresh.contains(table) || unlimited || may_change_in_place([old, new], level, change);
+        if !in_place && !rules.leaves_out(Rules::WITHOUT_FRESH_PATHS) {
             let moved = self.take_table();
             self.frames.arena().copy(*table, moved);
             self.frames.retire(*table);

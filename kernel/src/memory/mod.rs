@@ -49,6 +49,10 @@ pub struct Rules(u8);
 impl Rules {
     /// Keep them all.
     pub const ALL_KEPT: Rules = Rules(0);
+    /// Leave out rule 1: the entry of a page may become anything in place.
+    pub const WITHOUT_LIMITS: Rules = Rules(1 << 1);
+    /// Leave out the end of rule 1: nobody asks whether a private copy has been seen.
+    pub const WITHOUT_CONFIRMATION: Rules = Rules(1 << 7);
     /// Leave out rule 2: every change is made in place.
     pub const WITHOUT_FRESH_PATHS: Rules = Rules(1 << 2);
     /// Leave out rule 3: a retired table is free at once.
