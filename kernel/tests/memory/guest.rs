@@ -2,14 +2,17 @@
 //! The program in a test's cell: it does what its command page says, instruction by instruction, and writes down what came of it.
 //!
 //! Reads, writes and fetches are those of the cell's own CPU, so they go through whatever the machine remembers of its page tables. A fault is
-//! taken by the program's own handler and written down as the command's result. Program and commands lie in the system segment, so they are
-//! there in every space of the cell.
+//! taken by the program's own handler and written down as the command's result. A write may be interrupted by the timer, anywhere from before
+//! it to after it; the handler then reads the page and writes again. Program and commands lie in the system segment, so they are there in every
+//! space of the cell.
 
 use pando_abi::layout::{ARGUMENTS, LIBOS, VIRTUAL_REGISTERS};
-use pando_abi::virtual_registers::offset;
+use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Hypercall, PAGE_SIZE, SavedContext};
-use pando_testing::asm::Register::{R12, R13, R14, R15, Rax, Rdi, Rsi};
-use pando_testing::asm::{Asm, Condition, Register};
+use pando_machine::Nanos;
+use pando_testing::asm::Register::{R12, R13, R14, R15, Rax, Rdi, Rsi, Rsp};
+use pando_testing::asm::{Asm, Condition, Label, Register};
+use std::mem::offset_of;
 
 /// Where the program lies.
 pub(crate) const PROGRAM: u64 = LIBOS;
@@ -41,6 +44,8 @@ pub(crate) enum Command {
     Load(u64),
     /// Write a word.
     Store(u64, u64),
+    /// Write a word, while the timer is set to a moment.
+    StoreTimed(u64, u64, Nanos),
     /// Execute the word, which must be one of [`value`]'s if the CPU gets at it.
     Fetch(u64),
     /// Ask the kernel.
@@ -68,6 +73,7 @@ pub(crate) fn encode(commands: &[Command]) -> Vec<u8> {
         let (kind, arguments) = match *command {
             Command::Load(address) => (LOAD, [address, 0, 0, 0, 0]),
             Command::Store(address, value) => (STORE, [address, value, 0, 0, 0]),
+            Command::StoreTimed(address, value, timer) => (STORE, [address, value, timer.0, 0, 0]),
             Command::Fetch(address) => (FETCH, [address, 0, 0, 0, 0]),
             Command::Call(call) => {
                 let (number, arguments) = call.encode();
@@ -99,12 +105,13 @@ pub(crate) fn reply(page: &[u8], index: usize) -> Option<Reply> {
 /// The program's bytes.
 pub(crate) fn program() -> Vec<u8> {
     let mut asm = Asm::new();
-    let [start, record, done, next, idle, load, store, fetch] = std::array::from_fn(|_| asm.label());
+    let [start, record, done, next, load, store, fetch, idle] = std::array::from_fn(|_| asm.label());
     asm.jmp(start);
-    let handler = PROGRAM + asm.offset() as u64;
-    let saved = (offset::SAVES + SavedContext::WORDS * 8) as i32;
-    asm.load(Rax, R15, saved).store(R12, RESULT, Rax).load(Rax, R15, saved + 16).store(R12, OUTCOME, Rax);
-    asm.store_imm(R15, offset::LEVEL as i32, 1).jmp(done);
+    // Exceptions: the stack pointer of an upcall is set to lead to what was saved.
+    let exception = PROGRAM + asm.offset() as u64;
+    asm.load(Rax, Rsp, 0).store(R12, RESULT, Rax).load(Rax, Rsp, 16).store(R12, OUTCOME, Rax);
+    disarm(&mut asm).jmp(done);
+    // Fetched words jump here.
     let back = PROGRAM + asm.offset() as u64;
     asm.mov_imm(Rax, 0);
     asm.bind(record).store(R12, RESULT, Rax).store_imm(R12, OUTCOME, DONE as i32);
@@ -118,14 +125,36 @@ pub(crate) fn program() -> Vec<u8> {
     }
     asm.mov(Rax, R13).sub_imm(Rax, CALLS as i32).hypercall().jmp(record);
     asm.bind(load).load(Rsi, R12, 8).load(Rax, Rsi, 0).jmp(record);
-    asm.bind(store).load(Rsi, R12, 8).load(Rax, R12, 16).store(Rsi, 0, Rax).jmp(record);
     asm.bind(fetch).load(Rsi, R12, 8).mov_imm(R14, back).jmp_to(Rsi);
-    asm.bind(start).mov_imm(R15, VIRTUAL_REGISTERS).mov_imm(Rax, handler);
-    asm.store(R15, EXCEPTION_ENTRY, Rax);
+    let event = emit_store(&mut asm, store, record);
+    asm.bind(start).mov_imm(R15, VIRTUAL_REGISTERS);
+    let saves = [0, 1].map(|level| VIRTUAL_REGISTERS + (offset::SAVES + level * SavedContext::WORDS * 8) as u64);
+    let entries = [(offset_of!(Control, exception_entry), exception), (offset_of!(Control, event_entry), event)];
+    let stacks = [(offset_of!(Control, stacks), saves[0]), (offset_of!(Control, stacks) + 8, saves[1])];
+    for (control, value) in entries.into_iter().chain(stacks) {
+        asm.mov_imm(Rax, value).store(R15, control as i32, Rax);
+    }
     asm.bind(idle).store_imm(R15, offset::PENDING as i32, 0).mov_imm(Rdi, u64::MAX).mov_imm(Rax, 1).hypercall();
     asm.mov_imm(R12, COMMANDS).jmp(next);
     asm.finish()
 }
 
-/// Offset of the control word that names the exception handler.
-const EXCEPTION_ENTRY: i32 = std::mem::offset_of!(pando_abi::virtual_registers::Control, exception_entry) as i32;
+/// Writing a word, with or without the timer. Says where events enter.
+fn emit_store(asm: &mut Asm, store: Label, record: Label) -> u64 {
+    let plain = asm.label();
+    asm.bind(store).load(Rsi, R12, 8).load(Rax, R12, 16).load(Rdi, R12, 24).test(Rdi, Rdi).jump_if(Condition::Zero, plain);
+    asm.store(R15, offset::TIMER as i32, Rdi);
+    asm.store_imm(R15, offset::CRITICAL as i32, 0).store_imm(R15, offset::LEVEL as i32, 0);
+    asm.store(Rsi, 0, Rax);
+    disarm(asm).jmp(record);
+    let event = PROGRAM + asm.offset() as u64;
+    asm.load(Rax, Rsi, 0).load(Rax, R12, 16);
+    disarm(asm);
+    asm.bind(plain).store(Rsi, 0, Rax).jmp(record);
+    event
+}
+
+/// Back to where nothing interrupts.
+fn disarm(asm: &mut Asm) -> &mut Asm {
+    asm.store_imm(R15, offset::LEVEL as i32, 1).store_imm(R15, offset::CRITICAL as i32, 1).store_imm(R15, offset::TIMER as i32, -1)
+}

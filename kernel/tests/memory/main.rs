@@ -3,6 +3,7 @@
 //!
 //! `PANDO_SEED` repeats one run.
 
+mod canaries;
 mod driver;
 mod guest;
 mod properties;

@@ -5,6 +5,7 @@ use crate::guest::{Command, MAX_COMMANDS, value};
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
+use pando_machine::Nanos;
 use pando_testing::model::{Memory, WINDOW_PAGES, WINDOW_START, WORDS};
 
 /// Slots that are used: the first two for private memory mostly, the rest for segments mostly.
@@ -20,11 +21,22 @@ const SLOT_PAGES: u64 = SLOT_SIZE / PAGE_SIZE;
 pub(crate) struct Workload {
     rng: fastrand::Rng,
     numbers: u64,
+    /// The machine's time, and how far ahead timers are set.
+    now: Nanos,
+    span: u64,
+    favourites: [u64; 3],
 }
 
 impl Workload {
     pub(crate) fn new(seed: u64) -> Workload {
-        Workload { rng: fastrand::Rng::with_seed(seed), numbers: 0 }
+        let mut work = Workload { rng: fastrand::Rng::with_seed(seed), numbers: 0, now: Nanos(0), span: 1, favourites: [0; 3] };
+        work.favourites = std::array::from_fn(|_| work.any_address());
+        work
+    }
+
+    /// Sets when the timers of the next commands are due: from now on, within `span` nanoseconds.
+    pub(crate) fn set_clock(&mut self, now: Nanos, span: u64) {
+        (self.now, self.span) = (now, span);
     }
 
     /// A number below `limit`.
@@ -43,8 +55,17 @@ impl Workload {
         value(self.numbers)
     }
 
-    /// The address of a word to touch, mostly one that is mapped.
+    /// The address of a word to touch, mostly one that is mapped, and half the time one of this batch's favourites: what has been touched a moment ago is
+    /// what a machine remembers.
     pub(crate) fn address(&mut self, memory: &Memory) -> u64 {
+        let favourite = self.below(2 * self.favourites.len());
+        if let Some(address) = self.favourites.get(favourite) {
+            return *address;
+        }
+        self.mapped_address(memory)
+    }
+
+    fn mapped_address(&mut self, memory: &Memory) -> u64 {
         let mut address = self.any_address();
         for _ in 0..4 {
             if memory.peek(address).is_some() {
@@ -84,17 +105,22 @@ impl Workload {
     /// A batch for a cell with this memory. A cell with a tight quota asks for nothing that could be half done.
     pub(crate) fn commands(&mut self, memory: &Memory, tight: bool) -> Vec<Command> {
         let count = 1 + self.below(MAX_COMMANDS.min(40));
+        self.favourites = std::array::from_fn(|_| self.mapped_address(memory));
         let mut commands: Vec<Command> = Vec::with_capacity(count);
         // Until the first edit it is known what fetching would execute.
         let quiet = self.below(count + 1);
+        // Some cells move after every access, over pages that they share: what a vCPU remembers of them is then out of date when they come back.
+        let moves = self.one_in(6);
         for position in 0..count {
             let command = match self.below(100) {
+                _ if moves && position % 2 == 1 => Command::Call(Hypercall::Relinquish {}),
                 0..8 if position < quiet => self.fetch(memory),
                 0..40 => Command::Load(self.address(memory)),
-                40..80 => Command::Store(self.address(memory), self.value()),
+                40..70 => Command::Store(self.address(memory), self.value()),
+                70..80 => Command::StoreTimed(self.address(memory), self.value(), Nanos(self.now.0 + self.rng.u64(1..self.span))),
+                90..96 => Command::Call(Hypercall::Relinquish {}),
                 _ if position < quiet => Command::Load(self.address(memory)),
-                80..93 => Command::Call(self.edit(memory, tight)),
-                93..96 => Command::Call(Hypercall::Relinquish {}),
+                80..90 => Command::Call(self.edit(memory, tight)),
                 _ => Command::Call(self.call(memory)),
             };
             commands.push(command);
