@@ -31,6 +31,12 @@ pub fn is_nested() -> bool {
     kind() == Virtualization::Software
 }
 
+/// Whether the hardware virtualisation is QEMU's emulation of SVM, whose CPU leaves some checks out.
+pub fn is_qemu() -> bool {
+    let answer = std::arch::x86_64::__cpuid(0x4000_0000);
+    [answer.ebx, answer.ecx, answer.edx] == [b"TCGT", b"CGTC", b"GTCG"].map(|text| u32::from_le_bytes(*text))
+}
+
 /// A machine with one space.
 pub struct Bare {
     pub machine: Arc<Kvm>,
@@ -49,7 +55,12 @@ impl Bare {
 
     /// A machine that leaves lines of the contract out.
     pub fn without(omit: Omit) -> Bare {
-        let config = KvmConfig { arena: PageCount(8192), vcpus: 1, shadow_tables: None, omit };
+        Bare::with_vcpus(1, omit)
+    }
+
+    /// The same with more vCPUs: the first is taken.
+    pub fn with_vcpus(vcpus: usize, omit: Omit) -> Bare {
+        let config = KvmConfig { arena: PageCount(8192), vcpus, shadow_tables: None, omit };
         let machine = Kvm::new(config).expect("KVM is there");
         let vcpu = machine.take_vcpu(0).expect("the vCPU is free");
         let mut bare = Bare { machine, vcpu, root: FrameId(0), code: FrameId(0), data: FrameId(0), next: 512 };
@@ -116,6 +127,14 @@ impl Bare {
     /// Runs `context` until `deadline`.
     pub fn run_until(&mut self, context: &mut Context, deadline: Nanos) -> Exit {
         self.vcpu.run(Root { table: self.root, stamp: 0 }, context, deadline)
+    }
+
+    /// Where the host has hardware virtualisation, makes the next run fault in KVM at everything it touches, descriptors, stack and stubs included: so
+    /// that an interruption is likely to fall between an exception and its stub's exit. Nested it is likely anyway.
+    pub fn slow_down(&self) {
+        if !is_nested() {
+            self.machine.flush_tables().expect("KVM takes and gives back a slot");
+        }
     }
 
     /// Runs `code` from a fresh context.

@@ -27,12 +27,25 @@ pub struct Neighbour {
     context: Context,
     vector: VectorState,
     memory: Box<[u8; FRAME_SIZE]>,
+    /// Where its program ends.
+    end: u64,
     /// CS, SS, DS, ES, FS and GS as `mov` reads them when nobody has run before.
     selectors: [u64; 6],
 }
 
 /// Stores every register to the report; leaves all as they were.
-fn probe() -> &'static [u8] {
+fn probe(bare: &Bare) -> Vec<u8> {
+    let save = if has_xsave(bare) { crate::assemble!("xsave64 [0x601000]") } else { crate::assemble!("fxsave64 [0x601000]") };
+    [store_registers(), save, crate::assemble!("mov rax, [0x600000]", "mov rdx, [0x600018]", "out 0x7e, al")].concat()
+}
+
+/// Whether cells have XSAVE: a host without it saves what FXSAVE does.
+fn has_xsave(bare: &Bare) -> bool {
+    bare.machine.cpuid().iter().any(|entry| entry.leaf == 1 && entry.answer[2] & 1 << 26 != 0)
+}
+
+/// Stores all but the vector state; leaves -1 in EAX and EDX.
+fn store_registers() -> &'static [u8] {
     crate::assemble!(
         "mov [0x600000], rax",
         "mov [0x600008], rbx",
@@ -70,10 +83,6 @@ fn probe() -> &'static [u8] {
         "mov [0x6000c0], rax",
         "mov eax, -1",
         "mov edx, -1",
-        "xsave64 [0x601000]",
-        "mov rax, [0x600000]",
-        "mov rdx, [0x600018]",
-        "out 0x7e, al",
     )
 }
 
@@ -84,7 +93,8 @@ impl Neighbour {
         let arena = bare.machine.arena();
         arena.store(root, EntryIndex::new(SUPERVISOR_SLOT), bare.machine.supervisor_entry());
         arena.write(code, 0, &[0x90; FRAME_SIZE]);
-        arena.write(code, PROBE, probe());
+        let program = probe(bare);
+        arena.write(code, PROBE, &program);
         let mut memory = Box::new([0; FRAME_SIZE]);
         fastrand::Rng::with_seed(1).fill(&mut memory[..]);
         arena.write(data, 0, &memory[..]);
@@ -93,7 +103,8 @@ impl Neighbour {
             bare.map(root, address, frame, TABLE);
         }
         let vector = distinct_vector_state(bare);
-        let mut neighbour = Neighbour { root, data, report, saved, context: distinct_context(), vector, memory, selectors: [0; 6] };
+        let end = CODE + (PROBE + program.len()) as u64;
+        let mut neighbour = Neighbour { root, data, report, saved, context: distinct_context(), vector, memory, end, selectors: [0; 6] };
         let exit = neighbour.run(bare, &mut neighbour.context.clone());
         assert_eq!(exit, Exit::Hypercall, "the neighbour on a fresh machine");
         neighbour.selectors = neighbour.words(bare)[19..].try_into().expect("six words");
@@ -102,25 +113,28 @@ impl Neighbour {
 
     /// Runs, on the vCPU as another context left it at `rip`, and checks everything. `after` says what ran before.
     pub fn check(&self, bare: &mut Bare, rip: u64, after: &str) {
-        bare.vcpu.load_vector(Some(&self.vector)).unwrap_or_else(|error| panic!("after {after}: {error}"));
-        self.check_without_loading(bare, rip, after);
+        if let Err(felt) = self.feel(bare, rip) {
+            panic!("after {after}: {felt}");
+        }
     }
 
-    /// The same, when nobody loads the neighbour's vector state: only right if nobody has run since.
-    pub fn check_without_loading(&self, bare: &mut Bare, rip: u64, after: &str) {
+    /// The same, as a result: what the neighbour felt.
+    pub fn feel(&self, bare: &mut Bare, rip: u64) -> Result<(), String> {
+        bare.vcpu.load_vector(Some(&self.vector)).map_err(|error| error.to_string())?;
         let mut context = self.context;
         context.registers.rip = if (CODE..CODE + PROBE as u64).contains(&rip) { rip } else { CODE };
         bare.machine.arena().zero(self.report, 1);
         bare.machine.arena().zero(self.saved, 1);
-        assert_eq!(self.run(bare, &mut context), Exit::Hypercall, "the neighbour, after {after}, at {:#x}", context.registers.rip);
+        let exit = self.run(bare, &mut context);
+        same(&exit, &Exit::Hypercall, &format!("the neighbour's exit at {:#x}", context.registers.rip))?;
         let mut expected = self.context;
-        expected.registers.rip = CODE + (PROBE + probe().len()) as u64;
+        expected.registers.rip = self.end;
         // Of no cell's concern: RF, which only the frames of exceptions show, and `cr2`, which is the kernel's.
         context.registers.rflags &= !0x1_0000;
         context.fault_address = expected.fault_address;
-        assert_eq!(context, expected, "the neighbour's context, after {after}");
-        self.check_report(bare, after);
-        self.check_memory(bare, after);
+        same(&context, &expected, "the neighbour's context")?;
+        self.feel_report(bare)?;
+        self.feel_memory(bare)
     }
 
     fn run(&self, bare: &mut Bare, context: &mut Context) -> Exit {
@@ -139,32 +153,43 @@ impl Neighbour {
         std::array::from_fn(|index| bare.machine.arena().load(self.report, EntryIndex::new(index)))
     }
 
-    fn check_report(&self, bare: &Bare, after: &str) {
+    fn feel_report(&self, bare: &Bare) -> Result<(), String> {
         let words = self.words(bare);
         let registers = self.context.registers.to_words();
-        assert_eq!(words[..16], registers[..16], "the neighbour's general registers, seen from inside, after {after}");
-        assert_eq!(words[16], FLAGS, "the neighbour's flags, seen from inside, after {after}");
-        assert_eq!(words[17..19], [self.context.fs_base, self.context.gs_base], "the neighbour's bases, seen from inside, after {after}");
+        same(&words[..16], &registers[..16], "the neighbour's general registers, seen from inside")?;
+        same(&words[16], &FLAGS, "the neighbour's flags, seen from inside")?;
+        same(&words[17..19], &[self.context.fs_base, self.context.gs_base], "the neighbour's bases, seen from inside")?;
         // Nested, CS and SS are the host's own whatever was loaded, and the others stay as the last cell left them: KVM does not know them. Nothing
         // depends on their values in 64-bit mode.
         let known = if is_nested() { 2 } else { 6 };
-        assert_eq!(words[19..19 + known], self.selectors[..known], "the neighbour's selectors, seen from inside, after {after}");
-        let mut saved = [0; FRAME_SIZE];
-        bare.machine.arena().read(self.saved, 0, &mut saved);
-        let wrong = difference(&meaningful(saved), &bytes_of(&self.vector));
-        assert_eq!(wrong, None, "first wrong byte of the neighbour's XSAVE area, seen from inside, after {after}");
+        same(&words[19..19 + known], &self.selectors[..known], "the neighbour's selectors, seen from inside")?;
+        let mut saved = bare.content(self.saved);
+        if !has_xsave(bare) {
+            // FXSAVE has no header: it saves x87 and SSE.
+            saved[512] = 3;
+        }
+        let saved = meaningful(saved);
+        same(&difference(&saved, &bytes_of(&self.vector)), &None, "first wrong byte of the neighbour's XSAVE area, seen from inside")
     }
 
-    fn check_memory(&self, bare: &Bare, after: &str) {
-        let mut memory = [0; FRAME_SIZE];
-        bare.machine.arena().read(self.data, 0, &mut memory);
-        assert_eq!(difference(&memory, &self.memory), None, "first wrong byte of the neighbour's memory, after {after}");
+    fn feel_memory(&self, bare: &Bare) -> Result<(), String> {
+        same(&difference(&bare.content(self.data), &self.memory), &None, "first wrong byte of the neighbour's memory")
     }
+}
+
+fn same<T: PartialEq + std::fmt::Debug + ?Sized>(found: &T, wanted: &T, what: &str) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what}: {found:x?} instead of {wanted:x?}")) }
 }
 
 /// Where two vector states differ in something that a cell can feel.
 pub fn difference_of_states(left: &VectorState, right: &VectorState) -> Option<usize> {
-    difference(&bytes_of(left), &bytes_of(right))
+    // A component that has its initial value may be marked as in use or not.
+    let values = |state| {
+        let mut bytes = bytes_of(state);
+        bytes[512..520].fill(0);
+        bytes
+    };
+    difference(&values(left), &values(right))
 }
 
 fn difference(left: &[u8; FRAME_SIZE], right: &[u8; FRAME_SIZE]) -> Option<usize> {
@@ -206,7 +231,7 @@ pub fn distinct_vector_state(bare: &Bare) -> VectorState {
     const LEAF: u32 = 0xd;
     let entries = bare.machine.cpuid();
     let answer = |index| entries.iter().find(|entry| (entry.leaf, entry.subleaf) == (LEAF, index)).map(|entry| entry.answer);
-    let features = answer(0).map_or(0b11, |[eax, ..]| eax);
+    let features = answer(0).map_or(0, |[eax, ..]| eax) | 0b11;
     let mut bytes = [0; FRAME_SIZE];
     let mut random = fastrand::Rng::with_seed(2);
     // FCW: precision and rounding of its own, exceptions masked. FSW: the top of the stack at 3. FTW: every register is in use.

@@ -151,6 +151,8 @@ fn an_endless_loop_is_interrupted_and_goes_on() {
 #[test]
 fn single_steps_arrive_one_by_one() {
     let mut bare = Bare::new();
+    // Once without: Bochs reports a step whose instruction is not yet mapped on the host.
+    assert_eq!(bare.run_code(b"\x90\x90\x90\xe6\x7e").0, Exit::Hypercall);
     let mut context = bare.start(b"\x90\x90\x90\xe6\x7e");
     context.registers.rflags = 0x100;
     for step in 1..=3 {

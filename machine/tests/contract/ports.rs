@@ -65,7 +65,9 @@ fn string_instructions_on_the_hypercall_port_reach_nobody_else() {
     let places = size::choose(&places[..3], &places[..], &places[..]);
     for (name, code) in &IN_DX[6..] {
         for prefix in [&b""[..], b"\xf3", b"\xf2", b"\xf3\x67", b"\x64"] {
-            for count in size::choose(vec![3], vec![0, 1, 3, 0x1800, u64::MAX], vec![0, 1, 2, 3, 7, 0x1800, 1 << 32, u64::MAX]) {
+            for count in
+                size::choose(vec![3, 0x1800, u64::MAX], vec![0, 1, 3, 0x1800, u64::MAX], vec![0, 1, 2, 3, 7, 0x1800, 1 << 32, u64::MAX])
+            {
                 for (place, flags) in places.iter().flat_map(|place| [(*place, 0), (*place, 0x400), (*place, 0x100)]) {
                     let code = [prefix, code].concat();
                     let mut context = pair.start(&code);

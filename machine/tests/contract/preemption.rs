@@ -105,6 +105,9 @@ fn contexts_come_back_exactly_when_interrupted_anywhere() {
     let mut longest = 60_000;
     for turn in 0..size::choose(1_500, 6_000, 200_000) {
         let at = format!("seed {}, turn {turn}", size::seed());
+        if random.bool() {
+            pair.bare.slow_down();
+        }
         let exit = pair.turn(&mut context, short(&mut random, longest), &at);
         assert_eq!((context.fs_base, context.gs_base), bases, "{at}");
         assert_eq!(context.registers.rsp, 0xffff_ffff_8000_9800, "{at}");

@@ -3,7 +3,7 @@
 
 use crate::assemble;
 use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
-use crate::bare::{CODE, DATA, is_nested};
+use crate::bare::{CODE, DATA, is_nested, is_qemu};
 use Outcome::{AnyFault, Fault};
 use pando_machine::{Exception, Exit};
 use std::time::Duration;
@@ -62,7 +62,9 @@ fn every_exception_is_exact_whatever_the_stack_pointer_says() {
     // Nothing masked: MXCSR 0, x87's control word 0x340; and rounding up where nobody will look.
     pair.bare.write(pair.bare.data, 0x100, &[0, 0, 0, 0, 0x40, 0x03]);
     let stacks = [vec![DATA + 0xf00], wild_stacks()].concat();
-    for raise in exceptions() {
+    // QEMU's CPU has no `int1` under SVM, no #XM and no #AC, gives `int` another error code, and does not tell #SS from #GP.
+    let absent = ["#DB by int1", "#XM", "#GP by int", "#SS", "#AC"];
+    for raise in exceptions().into_iter().filter(|raise| !is_qemu() || !absent.contains(&raise.name)) {
         for rsp in &stacks {
             let mut context = pair.start(raise.code);
             (context.registers.rsp, context.registers.rflags) = (*rsp, raise.flags);

@@ -71,19 +71,24 @@ fn the_initial_state_raises_nothing() {
     }
 }
 
-/// Line 7 is kept by whoever switches cells. Here nobody does: the next cell takes an exception that is not its own.
+/// Line 7 is kept by whoever switches cells. Here nobody does: the next cell reads what is not its own, and takes exceptions that it has not raised.
 #[test]
 fn canary_line_7_without_loading_the_next_cell_suffers() {
     let mut pair = Pair::new();
     give_operands(&pair.bare);
+    let (exit, _) = pair.bare.run_code(&[assemble!("mov eax, 12345", "movq xmm9, rax"), b"\xe6\x7e"].concat());
+    assert_eq!(exit, Exit::Hypercall);
+    let (exit, next) = pair.bare.run_code(&[assemble!("movq rbx, xmm9"), b"\xe6\x7e"].concat());
+    assert_eq!((exit, next.registers.rbx), (Exit::Hypercall, 12345));
+    let mut suffered = 0;
     for (name, code) in &leavings()[..4] {
         pair.bare.vcpu.load_vector(None).expect("the initial state is a good one");
         let (exit, _) = pair.bare.run_code(&[code, &b"\xe6\x7e"[..]].concat());
         assert_eq!(exit, Exit::Hypercall, "{name}");
         let (exit, _) = pair.bare.run_code(&[sensitive(), b"\xe6\x7e"].concat());
-        let suffers = matches!(&exit, Exit::Exception(exception) if [16, 19].contains(&exception.vector));
-        assert!(suffers, "after {name} without loading: {exit:?}");
+        suffered += usize::from(matches!(&exit, Exit::Exception(exception) if [16, 19].contains(&exception.vector)));
     }
+    assert!(suffered > 0, "no exception was left behind");
 }
 
 #[test]
