@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keeps `docs/virtual-architecture.md` in step with the declarations.
+//!
+//! The part between the markers is printed by [`pando_abi::manual`]; `UPDATE=1 cargo test -p pando-abi --test manual` prints it anew. The part that people
+//! wrote gives layouts and numbers too: the lines of these tables are made here from the declarations and looked for.
+
+use pando_abi::hypercall::TABLE;
+use pando_abi::note::ArgumentsHeader;
+use pando_abi::ring::{ConsoleRings, Descriptor, ERRORS, OUTPUT, Ring};
+use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
+use std::mem::offset_of;
+use std::path::PathBuf;
+
+const START: &str = "<!-- reference: printed from crate abi -->\n";
+const END: &str = "<!-- end of the reference -->\n";
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/virtual-architecture.md")
+}
+
+fn manual_text() -> String {
+    std::fs::read_to_string(path()).expect("the manual is there")
+}
+
+/// Whether every one of these lines or phrases stands in the manual; names those that do not.
+fn check(phrases: &[String]) {
+    let text = manual_text();
+    let missing: Vec<&String> = phrases.iter().filter(|phrase| !text.contains(phrase.as_str())).collect();
+    assert!(missing.is_empty(), "docs/virtual-architecture.md does not say any more what the declarations say; look for {missing:#?}");
+}
+
+#[test]
+fn the_reference_is_what_the_declarations_say() {
+    let mut reference = String::new();
+    manual::reference(&mut reference).expect("a string takes everything");
+    let text = manual_text();
+    let (before, rest) = text.split_once(START).expect("the manual has a marker where the reference starts");
+    let (printed, after) = rest.split_once(END).expect("the manual has a marker where the reference ends");
+    let wanted = format!("\n{reference}\n");
+    if printed == wanted {
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(path(), [before, START, &wanted, END, after].concat()).expect("the manual can be written");
+        return;
+    }
+    let differing = printed.lines().zip(wanted.lines()).find(|(old, new)| old != new);
+    let (old, new) = differing.unwrap_or(("(another number of lines)", ""));
+    panic!("the manual's reference is out of step; print it anew: UPDATE=1 cargo test -p pando-abi --test manual\n  is: {old}\n  should be: {new}");
+}
+
+#[test]
+fn the_layouts_of_shared_memory_are_the_declared_ones() {
+    let transmit = offset_of!(ConsoleRings, transmit);
+    let receive = offset_of!(ConsoleRings, receive);
+    let descriptors = offset_of!(Ring<1>, descriptors);
+    let row = |offset: usize, what: &str| format!("| {offset:#05x} | {what} |");
+    check(&[
+        row(transmit + offset_of!(Ring<1>, posted), "transmit: posted"),
+        row(transmit + offset_of!(Ring<1>, taken), "transmit: taken"),
+        row(transmit + descriptors, "transmit: descriptors"),
+        row(receive + offset_of!(Ring<1>, posted), "receive: posted"),
+        row(receive + offset_of!(Ring<1>, taken), "receive: taken"),
+        row(receive + descriptors, "receive: descriptors"),
+        row(offset_of!(Descriptor, address), "descriptor: address"),
+        row(offset_of!(Descriptor, length), "descriptor: length"),
+        row(offset_of!(Descriptor, tag), "descriptor: tag"),
+        row(offset_of!(cpuid::Entry, leaf), "entry: leaf"),
+        row(offset_of!(cpuid::Entry, subleaf), "entry: subleaf"),
+        row(offset_of!(cpuid::Entry, indexed), "entry: indexed"),
+        row(offset_of!(cpuid::Entry, answer), "entry: answer"),
+        row(offset_of!(ArgumentsHeader, arguments), "header: arguments"),
+        row(offset_of!(ArgumentsHeader, environment), "header: environment"),
+        row(offset_of!(ArgumentsHeader, bytes), "header: bytes"),
+        row(offset_of!(ArgumentsHeader, terminals), "header: terminals"),
+        row(offset_of!(ArgumentsHeader, image_bytes), "header: image bytes"),
+        row(ArgumentsHeader::SIZE, "strings"),
+        format!("a descriptor has {} bytes", Descriptor::SIZE),
+        format!("An entry has {} bytes", cpuid::Entry::SIZE),
+        format!("tag {OUTPUT} is standard output, tag {ERRORS} standard error"),
+    ]);
+}
+
+#[test]
+fn the_numbers_in_the_text_are_the_declared_ones() {
+    let flags = |eager, large| MapFlags { permissions: Permissions::NONE, eager, large }.bits();
+    check(&[
+        format!("type {}, name `{}`", note::TYPE, note::NAME),
+        format!("interface is version {VERSION}"),
+        format!("{} hypercalls", TABLE.len()),
+        format!("bits {} read, {} write, {} execute", Permissions::READ.bits(), 2, 4),
+        format!("{} eager, {} large", flags(true, false), flags(false, true)),
+        format!("`{:#x}`: the selector of 64-bit user code", registers::USER_CODE),
+        format!("`{:#x}`: the selector of user data", registers::USER_DATA),
+        format!("`{:#x}`: the flags that a cell may set", registers::USER_FLAGS),
+        format!("`{:#x}`: the flags that are always set", registers::FIXED_FLAGS),
+        format!("`{:#x}`, a system call", registers::cause::SYSCALL),
+        format!("`{:#x}`, events", registers::cause::EVENTS),
+        format!("{} slots of 512 GiB", layout::SLOTS),
+        format!("At most {} bytes of a descriptor count", limits::MAX_DESCRIPTOR_BYTES),
+        format!("`{:#x}` for `Quota`", Refusal::Quota.to_result()),
+        format!("{} words", SavedContext::WORDS),
+    ]);
+}
