@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library OS: Linux as a library, inside the cell.
 //!
-//! A program's system calls and exceptions arrive as upcalls ([`upcall`]); the [table of calls](table) leads to one module for each family.
-//! All state is one [`process::Process`]; what needs the cell is reached through `pando_rt`, the rest is plain logic that the host tests.
+//! A program's system calls and exceptions arrive as upcalls ([`upcall`]); the [table of calls](table) leads to one module of [`calls`] for
+//! each family. All state is one [`process::Process`], made of parts ([`files`], [`memory`], [`signals`], [`random`]) that know nothing of it.
+//! What needs the cell is reached through `pando_rt`, the rest is plain logic that the host tests.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,12 +11,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod calls;
 pub mod elf;
 pub mod erofs;
 pub mod errno;
 pub mod exceptions;
 pub mod files;
-pub mod identity;
 pub mod loader;
 pub mod memory;
 pub mod process;
@@ -23,7 +24,5 @@ pub mod random;
 pub mod signals;
 pub mod stack;
 pub mod table;
-pub mod threads;
-pub mod time;
 pub mod upcall;
 pub mod user;

@@ -11,6 +11,8 @@ use crate::memory::AddressSpace;
 use crate::random::Random;
 use crate::signals::{Signal, Signals};
 
+/// The number of the cell's one process, and of its one thread.
+pub const NUMBER: u64 = 1;
 /// Exit status of a program that a signal ended, less the signal's number.
 const SIGNALLED: u64 = 128;
 
@@ -43,6 +45,12 @@ impl Process {
         let length = name.len().min(self.name.len() - 1);
         self.name.fill(0);
         self.name[..length].copy_from_slice(&name[..length]);
+    }
+
+    /// Nanoseconds since it started.
+    #[must_use]
+    pub fn age(&self) -> u64 {
+        clock::now().saturating_sub(self.started)
     }
 }
 

@@ -10,15 +10,11 @@ use pando_rt::registers;
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
-use crate::process::Process;
-use crate::user::buffer;
 
 /// Bytes of a block.
 const BLOCK: usize = 64;
 const KEY_WORDS: usize = 8;
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
-
-const GRND_FLAGS: u64 = 7;
 
 /// One block of ChaCha20 (RFC 8439, section 2.3).
 fn block(key: &[u32; KEY_WORDS], counter: u32, nonce: [u32; 3]) -> [u8; BLOCK] {
@@ -106,14 +102,6 @@ impl Random {
         }
         Ok(done)
     }
-}
-
-/// `getrandom(buffer, length, flags)`.
-pub fn getrandom(process: &mut Process, [address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if flags & !GRND_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
-    process.random.fill_user(buffer(address, length)?)
 }
 
 #[cfg(test)]

@@ -6,11 +6,9 @@ use core::fmt;
 use pando_abi::limits::REPORTED_CALLS;
 use pando_rt::registers::{count_call, count_missing};
 
+use crate::calls::{changes, control, directory, identity, input_output, memory, open, poll, random, signals, stat, threads, time};
 use crate::errno::Errno;
-use crate::files::{changes, control, directory, input_output, open, poll, stat};
-use crate::memory::calls as memory;
 use crate::process::Process;
-use crate::{identity, random, signals, threads, time};
 use Support::{Accepted, Full, Partial, Refused};
 
 /// What serves a system call: it takes the six argument registers.

@@ -15,6 +15,8 @@ pub const PATH_MAX: usize = 4096;
 const IOV_MAX: u64 = 1024;
 /// Bytes that one call reads or writes at most.
 pub const RW_MAX: u64 = 0x7fff_f000;
+/// Nanoseconds of a second.
+pub const NANOSECONDS: u64 = 1_000_000_000;
 
 /// Reads `N` words of 64 bits.
 ///
@@ -38,6 +40,18 @@ pub fn word32(address: u64) -> Result<u32, Errno> {
     let mut bytes = [0; 4];
     user::read(address, &mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
+}
+
+/// Nanoseconds of a `struct timespec`.
+///
+/// # Errors
+/// `EFAULT`; `EINVAL`: it is negative or has a second or more of nanoseconds.
+pub fn timespec(address: u64) -> Result<u64, Errno> {
+    let [seconds, nanoseconds] = words(address)?;
+    if seconds.cast_signed() < 0 || nanoseconds >= NANOSECONDS {
+        return Err(Errno::EINVAL);
+    }
+    Ok(seconds.saturating_mul(NANOSECONDS).saturating_add(nanoseconds))
 }
 
 /// Writes words of 64 bits.

@@ -3,23 +3,20 @@
 //!
 //! Several descriptors may stand for one open file (`dup`), which holds the offset; so there are two tables.
 
-pub mod changes;
-pub mod control;
-pub mod directory;
 pub mod image;
-pub mod input_output;
 pub mod names;
 pub mod open;
-pub mod poll;
-pub mod stat;
-pub mod terminal;
+pub mod readiness;
+pub mod status;
 
 use alloc::vec::Vec;
 
 use crate::erofs::{FileType, Inode, Nid};
 use crate::errno::Errno;
-use crate::identity::OPEN_MAX;
 use image::{ImageFile, Root};
+
+/// Files that a process may have open.
+pub const OPEN_MAX: u64 = 1024;
 
 /// Flags of `open` and `fcntl`.
 pub mod flag {
@@ -122,10 +119,21 @@ impl OpenFile {
     }
 }
 
+/// What a number of the process stands for.
 #[derive(Clone, Copy, Debug)]
-struct Descriptor {
+pub struct Descriptor {
     file: usize,
-    close_on_exec: bool,
+    /// Close when another program is executed.
+    pub close_on_exec: bool,
+}
+
+/// Where a duplicate goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// The lowest free descriptor from here on.
+    From(u64),
+    /// Here.
+    At(u64),
 }
 
 /// The process's files.
@@ -164,9 +172,13 @@ impl Files {
         files
     }
 
-    fn descriptor(&self, fd: u64) -> Result<Descriptor, Errno> {
+    /// What a number stands for.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
         // File descriptors are ints: the upper half of the register says nothing.
-        self.descriptors.get(fd as u32 as usize).copied().flatten().ok_or(Errno::EBADF)
+        self.descriptors.get_mut(fd as u32 as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
     /// The open file that a descriptor stands for.
@@ -174,7 +186,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn get(&mut self, fd: u64) -> Result<&mut OpenFile, Errno> {
-        let Descriptor { file, .. } = self.descriptor(fd)?;
+        let Descriptor { file, .. } = *self.descriptor(fd)?;
         self.open.get_mut(file).and_then(Option::as_mut).map(|(file, _)| file).ok_or(Errno::EBADF)
     }
 
@@ -195,7 +207,7 @@ impl Files {
 
     /// The lowest free descriptor that is not below `minimum`.
     fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
-        (minimum..OPEN_MAX).find(|fd| self.descriptor(*fd).is_err()).ok_or(Errno::EMFILE)
+        (minimum..OPEN_MAX).find(|fd| self.descriptors.get(*fd as usize).is_none_or(Option::is_none)).ok_or(Errno::EMFILE)
     }
 
     fn set(&mut self, fd: u64, descriptor: Descriptor) {
@@ -211,7 +223,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
-        let Descriptor { file, .. } = self.descriptor(fd)?;
+        let Descriptor { file, .. } = *self.descriptor(fd)?;
         self.descriptors[fd as u32 as usize] = None;
         if let Some((_, references)) = &mut self.open[file] {
             *references -= 1;
@@ -222,9 +234,12 @@ impl Files {
         Ok(())
     }
 
-    /// Makes another descriptor for the file of `fd`: `to`, which is closed first, or the lowest that is free from `minimum` on.
-    fn duplicate(&mut self, fd: u64, place: Place, close_on_exec: bool) -> Result<u64, Errno> {
-        let Descriptor { file, .. } = self.descriptor(fd)?;
+    /// Makes another descriptor for the file of `fd`; what stood where it goes is closed first.
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL`, `EMFILE`.
+    pub fn duplicate(&mut self, fd: u64, place: Place, close_on_exec: bool) -> Result<u64, Errno> {
+        let Descriptor { file, .. } = *self.descriptor(fd)?;
         let to = match place {
             Place::From(minimum) if minimum >= OPEN_MAX => return Err(Errno::EINVAL),
             Place::From(minimum) => self.free_from(minimum)?,
@@ -270,13 +285,4 @@ impl Files {
             _ => Err(Errno::ENXIO),
         }
     }
-}
-
-/// Where a duplicate goes.
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// The lowest free descriptor from here on.
-    From(u64),
-    /// Here.
-    At(u64),
 }

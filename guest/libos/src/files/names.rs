@@ -10,6 +10,8 @@ use crate::errno::Errno;
 
 /// Stands for the working directory in place of a descriptor.
 pub const AT_FDCWD: i32 = -100;
+/// The same as an argument register holds it.
+pub const CURRENT: u64 = AT_FDCWD as u64;
 /// Do not follow a symbolic link at the end.
 pub const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// An empty path names the descriptor itself.

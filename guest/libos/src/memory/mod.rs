@@ -9,8 +9,8 @@
 //! high. Nothing is randomised: a cell's neighbours cannot reach its memory anyway.
 
 pub mod backing;
-pub mod calls;
 pub mod regions;
+pub mod remap;
 #[cfg(test)]
 mod tests;
 
@@ -68,7 +68,7 @@ pub struct AddressSpace {
 ///
 /// # Errors
 /// `EINVAL`: not page aligned, empty, or not where applications have memory.
-fn pages(start: u64, length: u64) -> Result<PageRange, Errno> {
+pub fn pages(start: u64, length: u64) -> Result<PageRange, Errno> {
     let end = length.checked_next_multiple_of(PAGE_SIZE).and_then(|length| start.checked_add(length));
     end.and_then(|end| PageRange::new(start, end)).ok_or(Errno::EINVAL)
 }
@@ -134,6 +134,26 @@ impl AddressSpace {
                     memory::protect(part, permissions)?;
                     self.regions.put(part, Region { permissions, backing });
                 }
+            }
+        }
+        if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Whether nothing is mapped in the range.
+    #[must_use]
+    pub fn is_free(&self, range: PageRange) -> bool {
+        self.regions.is_free(range)
+    }
+
+    /// Makes anonymous memory zero again.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there are holes in the range, or no memory is left.
+    pub fn discard(&mut self, range: PageRange) -> Result<(), Errno> {
+        for (part, region) in self.regions.pieces(range) {
+            // A copy of a file keeps its bytes: they are what reading the file again would give, unless the program wrote to them.
+            if region.backing == Backing::Anonymous && region.permissions != Permissions::NONE {
+                plan(part, region.permissions).try_for_each(|(part, flags)| memory::map(part, flags))?;
             }
         }
         if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What files say about themselves: `stat` in its versions, `statx`, `statfs`.
+//! What files say about themselves, in the layouts of `stat` and `statx`.
 
 use pando_rt::clock;
-use pando_rt::user::write;
 
 use super::names::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Special, special};
 use super::{Device, Files, Kind};
 use crate::erofs::{BLOCK_SIZE, FileType, Inode, LastLink};
 use crate::errno::Errno;
-use crate::process::Process;
-use crate::user;
 
-const CURRENT: u64 = AT_FDCWD as u64;
 const NANOSECONDS: u64 = 1_000_000_000;
 /// Bytes of the blocks that `st_blocks` counts.
 const SECTOR: u64 = 512;
@@ -30,7 +26,7 @@ const S_IFSOCK: u32 = 0o140_000;
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Status {
+pub struct Status {
     device: u64,
     inode: u64,
     mode: u32,
@@ -45,7 +41,9 @@ struct Status {
 }
 
 impl Status {
-    fn of_inode(inode: &Inode) -> Status {
+    /// Of a file of the image.
+    #[must_use]
+    pub fn of_inode(inode: &Inode) -> Status {
         let kind = match inode.kind {
             FileType::Regular => S_IFREG,
             FileType::Directory => S_IFDIR,
@@ -95,7 +93,9 @@ impl Status {
         Status::made_up(minor.into(), S_IFCHR | 0o666, (1, minor), now)
     }
 
-    fn of_kind(kind: &Kind, now: u64) -> Status {
+    /// Of an open file, at time `now`.
+    #[must_use]
+    pub fn of_kind(kind: &Kind, now: u64) -> Status {
         match kind {
             Kind::Console { stream, terminal: true } => Status::made_up(16 + *stream as u64, S_IFCHR | 0o620, (136, 0), now),
             Kind::Console { stream, .. } => Status::made_up(16 + *stream as u64, S_IFIFO | 0o600, (0, 0), now),
@@ -105,7 +105,8 @@ impl Status {
     }
 
     /// `struct stat`.
-    fn to_stat(self) -> [u8; 144] {
+    #[must_use]
+    pub fn to_stat(self) -> [u8; 144] {
         let number = u64::from(self.numbers.0) << 8 | u64::from(self.numbers.1);
         let (seconds, nanoseconds) = (self.seconds.cast_unsigned(), u64::from(self.nanoseconds));
         let owner = u64::from(self.mode) | u64::from(self.uid) << 32;
@@ -116,7 +117,8 @@ impl Status {
     }
 
     /// `struct statx`, with all that is known.
-    fn to_statx(self) -> [u8; 256] {
+    #[must_use]
+    pub fn to_statx(self) -> [u8; 256] {
         /// Everything that `stat` knows.
         const BASIC_STATS: u64 = 0x7ff;
         let time = [self.seconds.cast_unsigned(), self.nanoseconds.into()];
@@ -141,7 +143,10 @@ fn to_bytes<const N: usize>(words: impl Iterator<Item = u64>) -> [u8; N] {
 
 impl Files {
     /// What is known of the file that a path names, or of the descriptor if the path is empty and may be.
-    fn status(&mut self, directory: u64, path: &[u8], flags: u64) -> Result<Status, Errno> {
+    ///
+    /// # Errors
+    /// Those of looking up paths; `EBADF`.
+    pub fn status(&mut self, directory: u64, path: &[u8], flags: u64) -> Result<Status, Errno> {
         let now = clock::wall();
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
             if directory as i32 == AT_FDCWD {
@@ -157,7 +162,7 @@ impl Files {
             Some(Special::Program) if keep => made_up_link(33),
             Some(Special::Program) => {
                 let program = self.program.clone();
-                Ok(Status::of_inode(&self.resolve(CURRENT, &program, LastLink::Follow)?))
+                Ok(Status::of_inode(&self.resolve(super::names::CURRENT, &program, LastLink::Follow)?))
             }
             Some(Special::Descriptor(fd)) if keep => made_up_link(fd.wrapping_add(64)),
             Some(Special::Descriptor(fd)) => Ok(Status::of_kind(&self.get(fd).map_err(|_| Errno::ENOENT)?.kind, now)),
@@ -167,63 +172,6 @@ impl Files {
             }
         }
     }
-}
-
-/// `stat(path, status)`.
-pub fn stat(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    newfstatat(process, [CURRENT, path, status, 0, 0, 0])
-}
-
-/// `lstat(path, status)`.
-pub fn lstat(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    newfstatat(process, [CURRENT, path, status, AT_SYMLINK_NOFOLLOW, 0, 0])
-}
-
-/// `fstat(fd, status)`.
-pub fn fstat(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let known = Status::of_kind(&process.files.get(fd)?.kind, clock::wall());
-    write(status, &known.to_stat())?;
-    Ok(0)
-}
-
-/// `newfstatat(directory, path, status, flags)`.
-pub fn newfstatat(process: &mut Process, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let path = user::path(path)?;
-    let known = process.files.status(directory, &path, flags)?;
-    write(status, &known.to_stat())?;
-    Ok(0)
-}
-
-/// `statx(directory, path, flags, mask, status)`.
-pub fn statx(process: &mut Process, [directory, path, flags, _, status, _]: [u64; 6]) -> Result<u64, Errno> {
-    // A null path is an empty one.
-    let path = if path == 0 && flags & AT_EMPTY_PATH != 0 { alloc::vec::Vec::new() } else { user::path(path)? };
-    let known = process.files.status(directory, &path, flags)?;
-    write(status, &known.to_statx())?;
-    Ok(0)
-}
-
-/// `statfs(path, status)`: everything is the image.
-pub fn statfs(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let path = user::path(path)?;
-    process.files.status(CURRENT, &path, 0)?;
-    write_statfs(process, status)
-}
-
-/// `fstatfs(fd, status)`.
-pub fn fstatfs(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.get(fd)?;
-    write_statfs(process, status)
-}
-
-fn write_statfs(process: &Process, address: u64) -> Result<u64, Errno> {
-    const EROFS_MAGIC: u64 = 0xe0f5_e1e2;
-    const NAME_MAX: u64 = 255;
-    const READ_ONLY: u64 = 1;
-    let blocks = process.files.root.image.size() / BLOCK_SIZE;
-    // Type, block size, blocks, free, available, files, free files, id, name length, fragment size, flags.
-    user::set_words(address, &[EROFS_MAGIC, BLOCK_SIZE, blocks, 0, 0, 0, 0, 0, NAME_MAX, BLOCK_SIZE, READ_ONLY, 0, 0, 0, 0])?;
-    Ok(0)
 }
 
 #[cfg(test)]

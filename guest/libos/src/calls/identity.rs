@@ -6,19 +6,16 @@ use pando_rt::user::write;
 use pando_rt::{clock, registers, thread_base};
 
 use crate::errno::Errno;
+use crate::files::OPEN_MAX;
 use crate::memory::STACK_LIMIT;
-use crate::process::{Process, leave};
+use crate::process::{self, Process, leave};
 use crate::user::{set_word32, set_words, set_words_unless_null};
 
-/// The number of the cell's one process, and of its one thread.
-pub const PROCESS: u64 = 1;
-/// Files that it may have open.
-pub const OPEN_MAX: u64 = 1024;
 const UNLIMITED: u64 = u64::MAX;
 
 /// `getpid`, `gettid`.
 pub fn process_number(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(PROCESS)
+    Ok(process::NUMBER)
 }
 
 /// Calls whose answer is zero: the users and groups of root, its parent, and what was accepted without effect.
@@ -28,12 +25,12 @@ pub fn zero(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// `getpgrp`, `getpgid`, `getsid`: the process leads its own.
 pub fn group(_: &mut Process, [process, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if process <= PROCESS { Ok(PROCESS) } else { Err(Errno::ESRCH) }
+    if process <= process::NUMBER { Ok(process::NUMBER) } else { Err(Errno::ESRCH) }
 }
 
 /// `getpgrp()`, which has no argument.
 pub fn getpgrp(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(PROCESS)
+    Ok(process::NUMBER)
 }
 
 /// `getresuid`, `getresgid`.
@@ -88,7 +85,7 @@ fn limit(resource: u64) -> Result<[u64; 2], Errno> {
 
 /// `prlimit64(process, resource, new, old)`: limits can be read; setting them is accepted and changes nothing.
 pub fn prlimit64(_: &mut Process, [process, resource, _, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if process > PROCESS {
+    if process > process::NUMBER {
         return Err(Errno::ESRCH);
     }
     set_words_unless_null(old, &limit(resource)?)?;

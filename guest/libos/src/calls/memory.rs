@@ -2,13 +2,12 @@
 //! System calls on memory: `mmap` and its family, `brk`, `madvise`.
 
 use pando_abi::{PAGE_SIZE, Permissions};
-use pando_rt::memory::{self, PageRange};
-use pando_rt::user::{self, UserRange};
+use pando_rt::user::UserRange;
 
-use super::backing::plan;
-use super::regions::Backing;
-use super::{LOWEST, pages};
 use crate::errno::Errno;
+use crate::memory::regions::Backing;
+use crate::memory::remap::Target;
+use crate::memory::{LOWEST, pages};
 use crate::process::Process;
 
 const MAP_SHARED: u64 = 1;
@@ -50,12 +49,12 @@ pub fn mmap(process: &mut Process, [address, length, protection, flags, fd, offs
     let hint = address / PAGE_SIZE * PAGE_SIZE;
     let range = if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
         let range = if address == hint { pages(hint, bytes).map_err(|_| Errno::ENOMEM)? } else { return Err(Errno::EINVAL) };
-        if flags & MAP_FIXED == 0 && !process.memory.regions.is_free(range) {
+        if flags & MAP_FIXED == 0 && !process.memory.is_free(range) {
             return Err(Errno::EEXIST);
         }
         range
     } else {
-        let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && process.memory.regions.is_free(*range));
+        let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && process.memory.is_free(*range));
         hinted.map_or_else(|| process.memory.find(bytes), Ok)?
     };
     let Some(file) = file else {
@@ -97,45 +96,13 @@ pub fn mremap(process: &mut Process, [address, old_length, new_length, flags, ne
     if flags & !MREMAP_FLAGS != 0 || fixed && flags & MREMAP_MAYMOVE == 0 || old_length == 0 {
         return Err(Errno::EINVAL);
     }
-    let (old, new) = (pages(address, old_length)?, pages(address, new_length)?);
-    let space = &mut process.memory;
-    let pieces = space.regions.pieces(old);
-    // One mapping, whole: Linux knows no other case either.
-    let [(part, region)] = pieces[..] else { return Err(Errno::EFAULT) };
-    if part != old {
-        return Err(Errno::EFAULT);
-    }
-    if !fixed {
-        let Some(grown) = PageRange::new(old.end(), new.end()) else {
-            if let Some(tail) = PageRange::new(new.end(), old.end()) {
-                space.unmap(tail)?;
-            }
-            return Ok(address);
-        };
-        if space.regions.is_free(grown) {
-            space.map(grown, region.permissions, region.backing)?;
-            return Ok(address);
-        }
-        if flags & MREMAP_MAYMOVE == 0 {
-            return Err(Errno::ENOMEM);
-        }
-    }
-    let to = if fixed { pages(new_address, new_length)? } else { space.find(new.bytes())? };
-    if to.start() < old.end() && old.start() < to.end() {
-        return Err(Errno::EINVAL);
-    }
-    if region.backing == Backing::Reserved {
-        space.map(to, region.permissions, region.backing)?;
-    } else {
-        space.map(to, Permissions::READ_WRITE, region.backing)?;
-        if !region.permissions.readable() {
-            space.protect(old, Permissions::READ)?;
-        }
-        user::copy(to.start(), old.start(), old.bytes().min(to.bytes()))?;
-        space.protect(to, region.permissions)?;
-    }
-    space.unmap(old)?;
-    Ok(to.start())
+    let (old, bytes) = (pages(address, old_length)?, pages(address, new_length)?.bytes());
+    let target = match flags {
+        _ if fixed => Target::At(new_address),
+        MREMAP_MAYMOVE => Target::Anywhere,
+        _ => Target::Stay,
+    };
+    process.memory.remap(old, bytes, target)
 }
 
 /// `madvise(address, length, advice)`.
@@ -150,13 +117,6 @@ pub fn madvise(process: &mut Process, [address, length, advice, ..]: [u64; 6]) -
     if advice != MADV_DONTNEED {
         return Err(Errno::EINVAL);
     }
-    for (part, region) in process.memory.regions.pieces(range) {
-        // A copy of a file keeps its bytes: they are what reading the file again would give, unless the program wrote to them.
-        if region.backing == Backing::Anonymous && region.permissions != Permissions::NONE {
-            for (part, flags) in plan(part, region.permissions) {
-                memory::map(part, flags)?;
-            }
-        }
-    }
-    if process.memory.regions.covers(range) { Ok(0) } else { Err(Errno::ENOMEM) }
+    process.memory.discard(range)?;
+    Ok(0)
 }

@@ -5,9 +5,8 @@ use pando_rt::{clock, events};
 
 use crate::errno::Errno;
 use crate::process::Process;
-use crate::user::{set_words, set_words_unless_null, words};
+use crate::user::{NANOSECONDS, set_words, set_words_unless_null, timespec};
 
-const NANOSECONDS: u64 = 1_000_000_000;
 /// Nanoseconds of a tick of `times`.
 const TICK: u64 = NANOSECONDS / 100;
 const TIMER_ABSTIME: u64 = 1;
@@ -27,26 +26,9 @@ fn read(process: &Process, clock: u64) -> Result<u64, Errno> {
     match clock {
         CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::wall()),
         CLOCK_MONOTONIC | CLOCK_MONOTONIC_RAW | CLOCK_MONOTONIC_COARSE | CLOCK_BOOTTIME => Ok(clock::now()),
-        CLOCK_PROCESS_CPUTIME | CLOCK_THREAD_CPUTIME => Ok(age(process)),
+        CLOCK_PROCESS_CPUTIME | CLOCK_THREAD_CPUTIME => Ok(process.age()),
         _ => Err(Errno::EINVAL),
     }
-}
-
-/// Nanoseconds since the program started.
-pub fn age(process: &Process) -> u64 {
-    clock::now().saturating_sub(process.started)
-}
-
-/// Nanoseconds of a `struct timespec`.
-///
-/// # Errors
-/// `EFAULT`; `EINVAL`: it is negative or has a second or more of nanoseconds.
-pub fn timespec(address: u64) -> Result<u64, Errno> {
-    let [seconds, nanoseconds] = words(address)?;
-    if seconds.cast_signed() < 0 || nanoseconds >= NANOSECONDS {
-        return Err(Errno::EINVAL);
-    }
-    Ok(seconds.saturating_mul(NANOSECONDS).saturating_add(nanoseconds))
 }
 
 /// Waits until the clock reads `deadline`.
@@ -102,7 +84,7 @@ pub fn clock_nanosleep(process: &mut Process, [clock, flags, wanted, ..]: [u64; 
 
 /// `times(buffer)`.
 pub fn times(process: &mut Process, [buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_words_unless_null(buffer, &[age(process) / TICK, 0, 0, 0])?;
+    set_words_unless_null(buffer, &[process.age() / TICK, 0, 0, 0])?;
     Ok(clock::now() / TICK)
 }
 
@@ -110,7 +92,7 @@ pub fn times(process: &mut Process, [buffer, ..]: [u64; 6]) -> Result<u64, Errno
 pub fn getrusage(process: &mut Process, [_, usage, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Words of `struct rusage`; the first two are the user time.
     const WORDS: usize = 18;
-    let age = age(process);
+    let age = process.age();
     let mut words = [0; WORDS];
     (words[0], words[1]) = (age / NANOSECONDS, age % NANOSECONDS / 1000);
     set_words(usage, &words)?;

@@ -4,8 +4,8 @@
 use pando_rt::console::{self, Stream};
 use pando_rt::user::{self, UserRange};
 
-use super::{Device, Kind, OpenFile, Standard, flag};
 use crate::errno::Errno;
+use crate::files::{Device, Kind, OpenFile, Standard, flag};
 use crate::process::Process;
 use crate::random::Random;
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};

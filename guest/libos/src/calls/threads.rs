@@ -5,8 +5,7 @@ use pando_rt::{clock, events, hypercall};
 
 use crate::errno::Errno;
 use crate::process::Process;
-use crate::time::timespec;
-use crate::user::{set_word32, set_words, word32};
+use crate::user::{set_word32, set_words, timespec, word32};
 
 /// `sched_getaffinity(process, length, mask)`: one processor.
 pub fn sched_getaffinity(_: &mut Process, [_, length, mask, ..]: [u64; 6]) -> Result<u64, Errno> {

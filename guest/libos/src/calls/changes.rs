@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls that would change files: the root image never changes, so each ends in an error, the one that a read-only Linux file system gives.
 
-use super::Kind;
-use super::names::AT_FDCWD;
 use crate::erofs::LastLink;
 use crate::errno::Errno;
+use crate::files::Kind;
+use crate::files::names::CURRENT;
 use crate::process::Process;
 use crate::user;
-
-const CURRENT: u64 = AT_FDCWD as u64;
 
 /// Refuses to change what a path names: `EROFS`, or why it names nothing.
 fn refuse_change(process: &mut Process, directory: u64, path: u64) -> Result<u64, Errno> {

@@ -5,14 +5,13 @@ use alloc::vec::Vec;
 
 use pando_rt::user::write;
 
-use super::Kind;
-use super::names::{AT_FDCWD, Special, special};
 use crate::erofs::{Entry, FileType, LastLink, Position};
 use crate::errno::Errno;
+use crate::files::Kind;
+use crate::files::names::{CURRENT, Special, special};
 use crate::process::Process;
 use crate::user;
 
-const CURRENT: u64 = AT_FDCWD as u64;
 /// Bytes that `getdents64` returns at most; who asks for more asks again.
 const ENTRIES_MAX: u64 = 32 << 10;
 

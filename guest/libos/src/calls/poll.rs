@@ -1,73 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for files: only the standard input can make a program wait; everything else is ready.
+//! Waiting for files.
 
 use alloc::vec::Vec;
 
+use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
-use pando_rt::{clock, console, events};
 
-use super::{Files, Kind};
 use crate::errno::Errno;
-use crate::identity::OPEN_MAX;
+use crate::files::OPEN_MAX;
+use crate::files::readiness::{POLLIN, POLLOUT, Question};
 use crate::process::Process;
-use crate::user::{set_word32, set_words, word32, words};
-
-const POLLIN: u16 = 0x001;
-const POLLOUT: u16 = 0x004;
-const POLLNVAL: u16 = 0x020;
-const POLLRDNORM: u16 = 0x040;
-const POLLWRNORM: u16 = 0x100;
-const READING: u16 = POLLIN | POLLRDNORM;
-const WRITING: u16 = POLLOUT | POLLWRNORM;
+use crate::user::{set_word32, set_words, timespec, word32, words};
 
 /// Bytes of a `struct pollfd`.
 const POLLFD: u64 = 8;
-
-/// What a descriptor is asked.
-#[derive(Clone, Copy)]
-struct Question {
-    fd: u32,
-    wanted: u16,
-}
-
-impl Files {
-    /// What a descriptor is ready for.
-    fn ready(&mut self, question: Question, input_ready: bool) -> u16 {
-        let Ok(file) = self.get(question.fd.into()) else { return POLLNVAL };
-        let mut ready = 0;
-        if file.readable() && (input_ready || !matches!(file.kind, Kind::Console { .. })) {
-            ready |= READING;
-        }
-        if file.writable() {
-            ready |= WRITING;
-        }
-        ready & question.wanted
-    }
-
-    /// Whether the answer depends on the console's input.
-    fn asks_input(&mut self, question: Question) -> bool {
-        question.wanted & READING != 0
-            && self.get(question.fd.into()).is_ok_and(|file| file.readable() && matches!(file.kind, Kind::Console { .. }))
-    }
-
-    /// Waits until one of the questions has an answer, or the clock reaches `deadline`. Returns the answers.
-    fn wait(&mut self, questions: &[Question], deadline: u64) -> Vec<u16> {
-        let asks_input = questions.iter().any(|question| self.asks_input(*question));
-        let answers = |files: &mut Files, input| questions.iter().map(|question| files.ready(*question, input)).collect::<Vec<_>>();
-        let now = answers(self, asks_input && console::input_ready(0));
-        if now.iter().any(|ready| *ready != 0) {
-            return now;
-        }
-        if asks_input {
-            let input = console::input_ready(deadline);
-            return answers(self, input);
-        }
-        while clock::now() < deadline {
-            events::wait(deadline);
-        }
-        now
-    }
-}
 
 /// `poll(descriptors, count, timeout)`.
 pub fn poll(process: &mut Process, [descriptors, count, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -80,7 +26,7 @@ pub fn poll(process: &mut Process, [descriptors, count, timeout, ..]: [u64; 6]) 
 
 /// `ppoll(descriptors, count, timeout, mask, size)`.
 pub fn ppoll(process: &mut Process, [descriptors, count, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(crate::time::timespec(timeout)?) };
+    let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     poll_until(process, descriptors, count, deadline)
 }
 
@@ -119,7 +65,7 @@ pub fn select(process: &mut Process, [count, read, write, except, timeout, _]: [
 
 /// `pselect6(count, read, write, except, timeout, mask)`.
 pub fn pselect6(process: &mut Process, [count, read, write, except, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
-    let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(crate::time::timespec(timeout)?) };
+    let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     select_until(process, count, [read, write, except], deadline)
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Descriptors: duplicating them and changing what they say about themselves; `ioctl`.
 
-use super::{Kind, Place, flag, terminal};
+use crate::calls::terminal;
 use crate::errno::Errno;
+use crate::files::{Kind, Place, flag};
 use crate::process::Process;
 
 /// Flags that `F_SETFL` may change.
@@ -50,8 +51,7 @@ pub fn fcntl(process: &mut Process, [fd, command, argument, ..]: [u64; 6]) -> Re
         DUPFD_CLOEXEC => files.duplicate(fd, Place::From(argument), true),
         GETFD => Ok(files.descriptor(fd)?.close_on_exec.into()),
         SETFD => {
-            let descriptor = files.descriptor(fd)?;
-            files.set(u64::from(fd as u32), super::Descriptor { close_on_exec: argument & 1 != 0, ..descriptor });
+            files.descriptor(fd)?.close_on_exec = argument & 1 != 0;
             Ok(0)
         }
         GETFL => Ok(files.get(fd)?.flags | LARGE_FILE),
@@ -115,5 +115,6 @@ pub fn ioctl(process: &mut Process, [fd, request, argument, ..]: [u64; 6]) -> Re
             };
         }
     };
-    fcntl(process, [fd, 2, close_on_exec.into(), 0, 0, 0])
+    process.files.descriptor(fd)?.close_on_exec = close_on_exec;
+    Ok(0)
 }

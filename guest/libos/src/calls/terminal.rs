@@ -4,6 +4,7 @@
 use pando_rt::user::write;
 
 use crate::errno::Errno;
+use crate::process;
 use crate::user::set_word32;
 
 const TCGETS: u32 = 0x5401;
@@ -36,7 +37,7 @@ pub fn ioctl(request: u32, argument: u64) -> Result<u64, Errno> {
             write(argument, &bytes)?;
         }
         TCSETS..=TCSETSF | TIOCSPGRP => {}
-        TIOCGPGRP => set_word32(argument, crate::identity::PROCESS as u32)?,
+        TIOCGPGRP => set_word32(argument, process::NUMBER as u32)?,
         TIOCGWINSZ => {
             let mut bytes = [0; 8];
             for (room, word) in bytes.chunks_exact_mut(2).zip(SIZE) {
