@@ -47,7 +47,9 @@ fn the_reference_is_what_the_declarations_say() {
     }
     let differing = printed.lines().zip(wanted.lines()).find(|(old, new)| old != new);
     let (old, new) = differing.unwrap_or(("(another number of lines)", ""));
-    panic!("the manual's reference is out of step; print it anew: UPDATE=1 cargo test -p pando-abi --test manual\n  is: {old}\n  should be: {new}");
+    panic!(
+        "the manual's reference is out of step; print it anew: UPDATE=1 cargo test -p pando-abi --test manual\n  is: {old}\n  should be: {new}"
+    );
 }
 
 #[test]
