@@ -7,6 +7,7 @@ mod canaries;
 mod driver;
 mod guest;
 mod properties;
+mod trees;
 mod workload;
 
 use pando_kernel::memory::Rules;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// Physical memory of the machines: 1 GiB, of which little is ever touched.
 const ARENA: PageCount = PageCount(1 << 18);
+/// Physical memory where nothing runs: small, so that it is always short.
+const ARENA_OF_TREES: PageCount = PageCount(8 << 9);
 /// vCPUs, driven in turns.
 const VCPUS: usize = 2;
 

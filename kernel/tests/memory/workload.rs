@@ -151,7 +151,7 @@ impl Workload {
     }
 
     /// Maps, unmaps or protects.
-    fn edit(&mut self, memory: &Memory, tight: bool) -> Hypercall {
+    pub(crate) fn edit(&mut self, memory: &Memory, tight: bool) -> Hypercall {
         let space = self.space(memory);
         let slot = if self.one_in(2) { 0 } else { self.below(SLOTS) } as u64;
         let (first, pages) = self.range(tight);
@@ -201,7 +201,7 @@ impl Workload {
     }
 
     /// A call about spaces and segments.
-    fn call(&mut self, memory: &Memory) -> Hypercall {
+    pub(crate) fn call(&mut self, memory: &Memory) -> Hypercall {
         let space = self.space(memory);
         let segments = memory.segments();
         // The system segment is not for sharing: the program lives there.

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees, spaces and frames by themselves, on a machine that is nearly always full: what fails for want of memory has changed nothing, and at every
+//! moment the accounts and the free frames add up to the machine.
+
+use crate::guest::value;
+use crate::workload::Workload;
+use crate::{ARENA_OF_TREES, seed};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_kernel::memory::copy::{Behalf, CopyError};
+use pando_kernel::memory::entry::View;
+use pando_kernel::memory::spaces::{Obstacle, Stretch};
+use pando_kernel::memory::{Access, AccountId, Fault, Frames, Rules, SpaceSet, Usage};
+use pando_machine::sim::{Sim, SimConfig};
+use pando_machine::{EntryIndex, FrameId, HostError, PageCount, Root};
+use pando_testing::lab::repetitions;
+use pando_testing::model::{Memory, WORDS};
+
+/// Quotas of the accounts: too little, enough for a while, more than there is.
+const QUOTAS: [u64; 6] = [60, 300, 2_000, 4_000, 100_000, 100_000];
+/// Cells' worth of memory at once.
+const MAX_SETS: usize = 8;
+
+/// A cell's memory without the cell.
+struct Subject {
+    set: SpaceSet,
+    memory: Memory,
+}
+
+struct Trees {
+    frames: Frames,
+    work: Workload,
+    accounts: Vec<AccountId>,
+    subjects: Vec<Subject>,
+    total: PageCount,
+    /// Shortages of the quota, and of the machine.
+    shortages: u64,
+}
+
+/// What was tried fits: `None` if there was no memory for it.
+fn had<T>(result: Result<T, Obstacle>) -> Option<Result<T, Refusal>> {
+    match result {
+        Ok(value) => Some(Ok(value)),
+        Err(Obstacle::Refused(refusal)) => Some(Err(refusal)),
+        Err(Obstacle::Short(_)) => None,
+    }
+}
+
+impl Trees {
+    fn new(seed: u64) -> Trees {
+        let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
+        let mut frames = Frames::new(sim, Rules::ALL_KEPT);
+        let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota))).to_vec();
+        let total = frames.free();
+        Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), total, shortages: 0 }
+    }
+
+    fn step(&mut self) {
+        if self.subjects.len() < 2 {
+            return self.make();
+        }
+        let index = self.work.below(self.subjects.len());
+        match self.work.below(100) {
+            0..25 => self.edit(index),
+            25..55 => self.fault(index),
+            55..75 => self.copy(index),
+            75..82 => self.call(index),
+            82..90 => self.look_through_the_root(index),
+            90..92 if self.subjects.len() < MAX_SETS => self.make(),
+            90..94 if self.subjects.len() < MAX_SETS => self.clone_set(index),
+            90..95 => self.subjects.swap_remove(index).set.release(&mut self.frames),
+            95..99 => {
+                let pieces = self.work.below(40);
+                self.frames.reap(pieces);
+            }
+            _ => self.flush(),
+        }
+    }
+
+    fn make(&mut self) {
+        let account = self.accounts[self.work.below(self.accounts.len())];
+        self.subjects.push(Subject { set: SpaceSet::new(&mut self.frames, account), memory: Memory::default() });
+    }
+
+    fn clone_set(&mut self, index: usize) {
+        let account = self.accounts[self.work.below(self.accounts.len())];
+        let Subject { set, memory } = &mut self.subjects[index];
+        let copy = Subject { set: set.clone_set(&mut self.frames, account), memory: memory.clone() };
+        self.subjects.push(copy);
+    }
+
+    /// Flushes as the machine would, now and then in vain.
+    fn flush(&mut self) {
+        let tables = self.frames.begin_flush();
+        let (before, count) = (self.frames.free(), tables.len());
+        let failed = self.work.one_in(4);
+        let outcome = if failed { Err(HostError::KvmLacks("memory for a flush")) } else { Ok(()) };
+        self.frames.flushed(tables, &outcome);
+        assert_eq!(self.frames.quarantined(), if failed { count } else { 0 });
+        assert_eq!(self.frames.free(), if failed { before } else { before + PageCount(count as u64) });
+    }
+
+    /// Maps, unmaps or protects, piece by piece.
+    fn edit(&mut self, index: usize) {
+        let Subject { set, memory } = &mut self.subjects[index];
+        let frames = &mut self.frames;
+        let place = |space: u64| SpaceIndex(if space == CURRENT_SPACE { memory.current() } else { space } as u32);
+        let call = self.work.edit(memory, false);
+        let (Hypercall::Map { space, address, pages, .. }
+        | Hypercall::Unmap { space, address, pages }
+        | Hypercall::Protect { space, address, pages, .. }) = call
+        else {
+            unreachable!("an edit has a range")
+        };
+        let mut range = match set.check(place(space), address, pages) {
+            Ok(range) => range,
+            Err(refusal) => return assert_eq!(memory.call(call), Err(refusal)),
+        };
+        let done = match call {
+            Hypercall::Map { flags, .. } => {
+                let flags = MapFlags::from_bits(flags).expect("flags");
+                let done = had(set.map(frames, &range, flags));
+                while flags.eager && done.is_some() && !range.pages.is_empty() && set.touch_piece(frames, &mut range).is_ok() {}
+                done
+            }
+            Hypercall::Protect { permissions, .. } => {
+                let permissions = Permissions::from_bits(permissions).expect("permissions");
+                return self.shortages += u64::from(!protect(frames, set, memory, range, permissions));
+            }
+            _ => had(set.unmap(frames, &range)),
+        };
+        match done {
+            Some(result) => assert_eq!(result.map(|()| 0), memory.call(call)),
+            None => self.shortages += 1,
+        }
+    }
+
+    /// A fault of the program, at a page that may not be there.
+    fn fault(&mut self, index: usize) {
+        let address = self.work.address(&self.subjects[index].memory);
+        let Subject { set, memory } = &mut self.subjects[index];
+        let access = [Access::Read, Access::Write, Access::Execute][self.work.below(3)];
+        let permissions = memory.page(memory.current(), address).map(|page| page.permissions).unwrap_or_default();
+        let allowed = match access {
+            Access::Read => permissions.readable(),
+            Access::Write => permissions.writable(),
+            Access::Execute => permissions.executable(),
+        };
+        let found = set.inspect(&self.frames, set.current(), address).expect("an address of the cell's");
+        let lazy = found.is_some_and(|found| matches!(found.view, View::Lazy { .. }));
+        match set.resolve(&mut self.frames, address, access) {
+            Ok(Fault::Refused) => assert!(!allowed, "{access:?} at {address:#x} was refused"),
+            Ok(_) => {
+                assert!(allowed, "{access:?} at {address:#x} was allowed");
+                if lazy {
+                    let page = read_page(&self.frames, set, address);
+                    assert!(page.iter().all(|byte| *byte == 0), "fresh memory at {address:#x} is not zero");
+                }
+            }
+            Err(_) => {
+                assert!(allowed);
+                self.shortages += 1;
+            }
+        }
+    }
+
+    /// The kernel's own reads and writes. A write fills the page, so that whoever gets its frame next would see.
+    fn copy(&mut self, index: usize) {
+        let address = self.work.address(&self.subjects[index].memory);
+        let Subject { set, memory } = &mut self.subjects[index];
+        let behalf = if self.work.one_in(2) { Behalf::Cell } else { Behalf::Operator };
+        let page = memory.page(memory.current(), address);
+        let start = address & !(PAGE_SIZE - 1);
+        if self.work.one_in(2) {
+            let word = self.work.value();
+            let allowed = page.is_some_and(|page| behalf == Behalf::Operator || page.permissions.writable());
+            let bytes: Vec<u8> = std::iter::repeat_n(word.to_le_bytes(), PAGE_SIZE as usize / 8).flatten().collect();
+            match set.write(&mut self.frames, start, &bytes, behalf) {
+                Ok(()) => {
+                    assert!(allowed);
+                    assert!(WORDS.iter().all(|offset| memory.poke(start + offset, word)));
+                }
+                Err(CopyError::Refused) => assert!(!allowed, "the kernel could not write {start:#x}"),
+                Err(CopyError::Shortage(_)) => self.shortages += 1,
+            }
+        } else {
+            let allowed = page.is_some_and(|page| behalf == Behalf::Operator || page.permissions.readable());
+            let mut bytes = [0; 8];
+            let got = set.read(&self.frames, address, &mut bytes, behalf).ok().map(|()| u64::from_le_bytes(bytes));
+            assert_eq!(got, if allowed { memory.peek(address) } else { None }, "what the kernel reads at {address:#x}");
+        }
+    }
+
+    /// A call about spaces and segments.
+    fn call(&mut self, index: usize) {
+        let Subject { set, memory } = &mut self.subjects[index];
+        let frames = &mut self.frames;
+        let call = self.work.call(memory);
+        let current = memory.current();
+        let place = |space: u64| SpaceIndex(if space == CURRENT_SPACE { current } else { space } as u32);
+        let got = match call {
+            Hypercall::SpaceCreate {} => set.create_space(frames).map(|space| u64::from(space.0)),
+            Hypercall::SpaceClone { space } => set.clone_space(frames, place(space)).map(|space| u64::from(space.0)),
+            Hypercall::SpaceSwitch { space } => set.switch(place(space)).map(|()| 0),
+            Hypercall::SpaceDestroy { space } => set.destroy_space(frames, place(space)).map(|()| 0),
+            Hypercall::SegmentCreate {} => set.create_segment().map(|segment| u64::from(segment.0)),
+            Hypercall::Share { segment, space, address } => {
+                set.share(frames, SegmentIndex(segment as u32), place(space), address).map(|()| 0)
+            }
+            Hypercall::SegmentDestroy { segment } => set.destroy_segment(frames, SegmentIndex(segment as u32)).map(|()| 0),
+            _ => return,
+        };
+        assert_eq!(got, memory.call(call), "{call:?}");
+    }
+
+    /// What the CPU would find through the running root: never more than the model allows, and never another page's content.
+    fn look_through_the_root(&mut self, index: usize) {
+        let addresses: Vec<u64> = (0..20).map(|_| self.work.address(&self.subjects[index].memory)).collect();
+        let Subject { set, memory } = &mut self.subjects[index];
+        let Ok(root) = set.root(&mut self.frames) else { return self.shortages += 1 };
+        for address in addresses {
+            let Some((frame, writable)) = walk(&self.frames, root, address) else { continue };
+            let page = memory.page(memory.current(), address).expect("the CPU finds a page where nothing is mapped");
+            assert!(page.permissions.readable(), "the CPU may read {address:#x}");
+            assert!(!writable || page.permissions.writable(), "the CPU may write {address:#x}");
+            let word = self.frames.arena().load(frame, EntryIndex::new((address % PAGE_SIZE / 8) as usize));
+            assert_eq!(Some(word), memory.peek(address), "what the CPU finds at {address:#x}");
+        }
+    }
+
+    /// Every frame is free, or somebody pays for it.
+    fn check_accounts(&self) {
+        let used = self.accounts.iter().fold(PageCount(0), |sum, account| sum + self.frames.usage(*account).used);
+        assert_eq!(used + self.frames.free(), self.total, "frames that are used, and free ones");
+        for account in &self.accounts {
+            let Usage { quota, used, retired, .. } = self.frames.usage(*account);
+            assert!(retired <= used && used <= quota, "{:?}", self.frames.usage(*account));
+        }
+    }
+
+    fn finish(mut self) {
+        for subject in self.subjects.drain(..) {
+            subject.set.release(&mut self.frames);
+        }
+        while !self.frames.reap(10) {}
+        let tables = self.frames.begin_flush();
+        self.frames.flushed(tables, &Ok(()));
+        assert_eq!(self.frames.free(), self.total);
+        for account in self.accounts {
+            let usage = self.frames.usage(account);
+            assert_eq!(Usage { quota: PageCount(0), peak: PageCount(0), ..usage }, Usage::default());
+            self.frames.close_account(account);
+        }
+        println!("shortages: {}", self.shortages);
+    }
+}
+
+/// Protects piece by piece; `false`: the rest found no memory.
+fn protect(frames: &mut Frames, set: &mut SpaceSet, memory: &mut Memory, mut range: Stretch, permissions: Permissions) -> bool {
+    let slot = range.slot as u64 * pando_abi::layout::SLOT_SIZE;
+    while !range.pages.is_empty() {
+        let first = range.pages.start;
+        if set.protect_piece(frames, &mut range, permissions).is_err() {
+            return false;
+        }
+        let (space, address) = (u64::from(range.space.0), slot + first * PAGE_SIZE);
+        let call = Hypercall::Protect { space, address, pages: range.pages.start - first, permissions: permissions.bits() };
+        assert_eq!(memory.call(call), Ok(0));
+    }
+    true
+}
+
+fn read_page(frames: &Frames, set: &mut SpaceSet, address: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE_SIZE as usize];
+    set.read(frames, address & !(PAGE_SIZE - 1), &mut page, Behalf::Operator).expect("the page is there");
+    page
+}
+
+/// The 4 KiB frame that the CPU finds at an address at CPL 3, and whether it may write it.
+fn walk(frames: &Frames, root: Root, address: u64) -> Option<(FrameId, bool)> {
+    const PRESENT_USER: u64 = 1 | 1 << 2;
+    let (mut table, mut writable) = (root.table, true);
+    for level in (1..=4).rev() {
+        let entry = frames.arena().load(table, EntryIndex::of(address, level));
+        if entry & PRESENT_USER != PRESENT_USER {
+            return None;
+        }
+        writable &= entry & 2 != 0;
+        let frame = FrameId::at(entry & 0x000f_ffff_ffff_f000).expect("entries point into the arena");
+        if level == 1 {
+            return Some((frame, writable));
+        }
+        if entry & 1 << 7 != 0 {
+            assert_eq!(level, 2, "large pages have 2 MiB");
+            return Some((frame.offset((address >> 12 & 511) as u32), writable));
+        }
+        table = frame;
+    }
+    None
+}
+
+#[test]
+fn trees_keep_their_word_on_a_machine_that_is_nearly_full() {
+    let first = seed(1);
+    for seed in first..first + u64::from(repetitions(1, 4, 40)) {
+        println!("seed {seed}: run it again with PANDO_SEED={seed}");
+        let mut trees = Trees::new(seed);
+        for _ in 0..repetitions(2_000, 100_000, 1_000_000) {
+            trees.step();
+            trees.check_accounts();
+        }
+        trees.finish();
+    }
+}
+
+#[test]
+fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
+    let mut trees = Trees::new(0);
+    let (maker, taker) = (trees.frames.open_account(PageCount(1_000)), trees.frames.open_account(PageCount(1_000)));
+    let mut source = SpaceSet::new(&mut trees.frames, maker);
+    let range = source.check(SpaceIndex(0), 0, 10).expect("a range");
+    source.map(&mut trees.frames, &range, MapFlags::lazy(Permissions::READ_WRITE)).expect("room");
+    source.write(&mut trees.frames, 0, &value(1).to_le_bytes(), Behalf::Cell).expect("room");
+    let mut clone = source.clone_set(&mut trees.frames, taker);
+    assert_eq!(trees.frames.usage(taker).used, PageCount(0), "a clone costs nothing");
+    source.release(&mut trees.frames);
+    trees.frames.close_account(maker);
+    while !trees.frames.reap(1) {}
+    let paid = trees.frames.usage(maker).used;
+    assert_eq!(paid, PageCount(4), "a page and three tables");
+    // The last holder writes into the page itself, and makes its own path to it.
+    clone.write(&mut trees.frames, 0, &value(2).to_le_bytes(), Behalf::Cell).expect("room");
+    assert_eq!(trees.frames.usage(taker).used, PageCount(3));
+    let Usage { used, retired, .. } = trees.frames.usage(maker);
+    assert_eq!((used, retired), (PageCount(4), PageCount(3)));
+    clone.release(&mut trees.frames);
+    trees.frames.close_account(taker);
+    trees.finish();
+}
+
+#[test]
+fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
+    let mut trees = Trees::new(0);
+    let account = trees.frames.open_account(PageCount(10_000));
+    let mut source = SpaceSet::new(&mut trees.frames, account);
+    let mut range = source.check(SpaceIndex(0), 0, 512).expect("a range");
+    let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: true };
+    source.map(&mut trees.frames, &range, flags).expect("room");
+    source.touch_piece(&mut trees.frames, &mut range).expect("room");
+    assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2), "one large page, two tables");
+    let mut clone = source.clone_set(&mut trees.frames, account);
+    clone.write(&mut trees.frames, 5 * PAGE_SIZE, &[7], Behalf::Cell).expect("room");
+    assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2 + 1 + 3), "one page more, and a path of three tables");
+    let level = |set: &mut SpaceSet| set.inspect(&trees.frames, SpaceIndex(0), 0).expect("an address").map(|found| found.level);
+    assert_eq!((level(&mut source), level(&mut clone)), (Some(2), Some(1)));
+    // The source goes; the clone holds 511 parts, and the one that it copied is free again.
+    source.release(&mut trees.frames);
+    while !trees.frames.reap(1) {}
+    let Usage { used, retired, .. } = trees.frames.usage(account);
+    assert_eq!((used, retired), (PageCount(512 + 3 + 2), PageCount(2)));
+    clone.release(&mut trees.frames);
+    while !trees.frames.reap(1) {}
+    trees.frames.close_account(account);
+    trees.finish();
+}
