@@ -36,6 +36,11 @@ impl Signal {
         if (1..=SIGNALS as u64).contains(&number) { Ok(Signal(number as u8)) } else { Err(Errno::EINVAL) }
     }
 
+    /// Its bit in a set.
+    const fn bit(self) -> u64 {
+        1 << (self.0 - 1)
+    }
+
     /// Whether the default is to go on: `CHLD`, `CONT`, `URG`, `WINCH`; and the stopping ones, for nobody could continue the cell's only process.
     fn ignored_by_default(self) -> bool {
         matches!(self.0, 17..=23 | 28)
@@ -47,14 +52,16 @@ impl Signal {
 pub struct Signals {
     actions: [[u64; ACTION_WORDS]; SIGNALS],
     /// The signals that are blocked, signal n being bit n - 1.
-    pub mask: u64,
+    mask: u64,
+    /// Those that came while they were blocked, and wait.
+    pending: u64,
     /// `stack_t`: pointer, flags, size.
     pub stack: [u64; 3],
 }
 
 impl Default for Signals {
     fn default() -> Signals {
-        Signals { actions: [[SIG_DFL; ACTION_WORDS]; SIGNALS], mask: 0, stack: [0, SS_DISABLE, 0] }
+        Signals { actions: [[SIG_DFL; ACTION_WORDS]; SIGNALS], mask: 0, pending: 0, stack: [0, SS_DISABLE, 0] }
     }
 }
 
@@ -64,10 +71,64 @@ impl Signals {
         &mut self.actions[usize::from(signal.0) - 1]
     }
 
-    /// Whether a signal that the process sends itself changes nothing.
+    /// The signals that are blocked.
     #[must_use]
-    pub fn ignores(&self, signal: Signal) -> bool {
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Blocks these signals, and no others. Returns a signal that was waiting for this and ends the process.
+    #[must_use]
+    pub fn set_mask(&mut self, mask: u64) -> Option<Signal> {
+        self.mask = mask & !(Signal::KILL.bit() | Signal::STOP.bit());
+        let deliverable = self.pending & !self.mask;
+        self.pending &= self.mask;
+        let signals = (1..=SIGNALS as u8).map(Signal).filter(|signal| deliverable & signal.bit() != 0);
+        signals.into_iter().find(|signal| !self.ignores(*signal))
+    }
+
+    /// The signals that came while they were blocked.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Takes note of a signal that the process sends itself. Says whether it ends the process now.
+    pub fn takes(&mut self, signal: Signal) -> bool {
+        if self.mask & signal.bit() != 0 {
+            self.pending |= signal.bit();
+            return false;
+        }
+        !self.ignores(signal)
+    }
+
+    fn ignores(&self, signal: Signal) -> bool {
         let [handler, ..] = self.actions[usize::from(signal.0) - 1];
         handler == SIG_IGN || handler == SIG_DFL && signal.ignored_by_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Signal, Signals};
+
+    #[test]
+    fn a_blocked_signal_waits_until_it_is_unblocked() {
+        let user = Signal(10);
+        let mut signals = Signals::default();
+        assert!(signals.set_mask(user.bit() | Signal::KILL.bit()).is_none());
+        assert_eq!(signals.mask(), user.bit(), "SIGKILL cannot be blocked");
+        assert!(!signals.takes(user) && signals.takes(Signal::TERM));
+        assert_eq!(signals.pending(), user.bit());
+        assert_eq!(signals.set_mask(0), Some(user));
+        assert_eq!((signals.pending(), signals.set_mask(0)), (0, None), "it comes once");
+    }
+
+    #[test]
+    fn an_ignored_signal_changes_nothing() {
+        let mut signals = Signals::default();
+        signals.action(Signal(10))[0] = super::SIG_IGN;
+        assert!(!signals.takes(Signal(10)) && !signals.takes(Signal(17)), "SIGCHLD is ignored by default");
+        assert!(signals.takes(Signal(12)));
     }
 }

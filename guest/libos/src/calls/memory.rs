@@ -111,12 +111,11 @@ pub fn madvise(process: &mut Process, [address, length, advice, ..]: [u64; 6]) -
         return Ok(0);
     }
     let range = pages(address, length)?;
-    if HARMLESS_ADVICE.contains(&advice) {
-        return Ok(0);
+    match advice {
+        MADV_DONTNEED => process.memory.discard(range)?,
+        _ if !HARMLESS_ADVICE.contains(&advice) => return Err(Errno::EINVAL),
+        _ if !process.memory.is_covered(range) => return Err(Errno::ENOMEM),
+        _ => {}
     }
-    if advice != MADV_DONTNEED {
-        return Err(Errno::EINVAL);
-    }
-    process.memory.discard(range)?;
     Ok(0)
 }

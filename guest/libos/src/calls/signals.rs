@@ -6,7 +6,7 @@ use pando_rt::user;
 use crate::errno::Errno;
 use crate::process::{self, Process, die};
 use crate::signals::{ACTION_WORDS, Signal};
-use crate::user::{set_words, words};
+use crate::user::{set_words, set_words_unless_null, words};
 
 const SIZE_OF_SET: u64 = 8;
 
@@ -18,9 +18,7 @@ pub fn rt_sigaction(process: &mut Process, [signal, new, old, size, ..]: [u64; 6
     }
     let action = if new == 0 { None } else { Some(words::<ACTION_WORDS>(new)?) };
     let recorded = process.signals.action(signal);
-    if old != 0 {
-        set_words(old, recorded)?;
-    }
+    set_words_unless_null(old, recorded)?;
     *recorded = action.unwrap_or(*recorded);
     Ok(0)
 }
@@ -30,34 +28,35 @@ pub fn rt_sigprocmask(process: &mut Process, [how, new, old, size, ..]: [u64; 6]
     if size != SIZE_OF_SET {
         return Err(Errno::EINVAL);
     }
-    let before = process.signals.mask;
-    if new != 0 {
+    let before = process.signals.mask();
+    let mask = if new == 0 {
+        before
+    } else {
         let [set] = words(new)?;
-        process.signals.mask = match how {
+        match how {
             0 => before | set,
             1 => before & !set,
             2 => set,
             _ => return Err(Errno::EINVAL),
-        };
+        }
+    };
+    if let Some(signal) = process.signals.set_mask(mask) {
+        die(signal, 0, 0);
     }
-    if old != 0 {
-        set_words(old, &[before])?;
-    }
+    set_words_unless_null(old, &[before])?;
     Ok(0)
 }
 
 /// `rt_sigpending(set, size)`.
-pub fn rt_sigpending(_: &mut Process, [set, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_words(set, &[0])?;
+pub fn rt_sigpending(process: &mut Process, [set, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_words(set, &[process.signals.pending()])?;
     Ok(0)
 }
 
 /// `sigaltstack(new, old)`.
 pub fn sigaltstack(process: &mut Process, [new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     let stack = if new == 0 { None } else { Some(words::<3>(new)?) };
-    if old != 0 {
-        set_words(old, &process.signals.stack)?;
-    }
+    set_words_unless_null(old, &process.signals.stack)?;
     if let Some(stack) = stack {
         process.signals.stack = stack;
     }
@@ -84,15 +83,12 @@ pub fn tgkill(process: &mut Process, [target, thread, signal, ..]: [u64; 6]) -> 
 }
 
 /// Sends a signal to the process itself.
-fn send(process: &Process, number: u64) -> Result<u64, Errno> {
+fn send(process: &mut Process, number: u64) -> Result<u64, Errno> {
     if number == 0 {
         return Ok(0);
     }
     let signal = Signal::from_number(number)?;
-    if process.signals.ignores(signal) {
-        return Ok(0);
-    }
-    die(signal, 0, 0)
+    if process.signals.takes(signal) { die(signal, 0, 0) } else { Ok(0) }
 }
 
 /// `pause()`: nothing but the end of the cell ends it.

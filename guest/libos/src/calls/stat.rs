@@ -13,6 +13,17 @@ use crate::files::status::Status;
 use crate::process::Process;
 use crate::user;
 
+/// How fresh `statx` wants its answer: of files that never change all are the same.
+const AT_STATX_SYNC_TYPE: u64 = 0x6000;
+/// Whether mounts may be triggered, of which there are none.
+const AT_NO_AUTOMOUNT: u64 = 0x800;
+
+/// Refuses flags that Linux does not know either.
+fn check(flags: u64) -> Result<(), Errno> {
+    let known = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+    if flags as u32 & !(known as u32) == 0 { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
 /// `stat(path, status)`.
 pub fn stat(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
     newfstatat(process, [CURRENT, path, status, 0, 0, 0])
@@ -32,6 +43,7 @@ pub fn fstat(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, E
 
 /// `newfstatat(directory, path, status, flags)`.
 pub fn newfstatat(process: &mut Process, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    check(flags)?;
     let path = user::path(path)?;
     let known = process.files.status(directory, &path, flags)?;
     write(status, &known.to_stat())?;
@@ -40,6 +52,7 @@ pub fn newfstatat(process: &mut Process, [directory, path, status, flags, ..]: [
 
 /// `statx(directory, path, flags, mask, status)`.
 pub fn statx(process: &mut Process, [directory, path, flags, _, status, _]: [u64; 6]) -> Result<u64, Errno> {
+    check(flags & !AT_STATX_SYNC_TYPE)?;
     // A null path is an empty one.
     let path = if path == 0 && flags & AT_EMPTY_PATH != 0 { Vec::new() } else { user::path(path)? };
     let known = process.files.status(directory, &path, flags)?;

@@ -104,14 +104,18 @@ impl Status {
         }
     }
 
+    /// What `st_blocks` says: files take whole blocks.
+    fn sectors(&self) -> u64 {
+        self.size.div_ceil(BLOCK_SIZE) * (BLOCK_SIZE / SECTOR)
+    }
+
     /// `struct stat`.
     #[must_use]
     pub fn to_stat(self) -> [u8; 144] {
         let number = u64::from(self.numbers.0) << 8 | u64::from(self.numbers.1);
         let (seconds, nanoseconds) = (self.seconds.cast_unsigned(), u64::from(self.nanoseconds));
         let owner = u64::from(self.mode) | u64::from(self.uid) << 32;
-        let blocks = self.size.div_ceil(SECTOR);
-        let words = [self.device, self.inode, self.links.into(), owner, self.gid.into(), number, self.size, BLOCK_SIZE, blocks];
+        let words = [self.device, self.inode, self.links.into(), owner, self.gid.into(), number, self.size, BLOCK_SIZE, self.sectors()];
         let times = [seconds, nanoseconds, seconds, nanoseconds, seconds, nanoseconds];
         to_bytes(words.into_iter().chain(times))
     }
@@ -124,7 +128,7 @@ impl Status {
         let time = [self.seconds.cast_unsigned(), self.nanoseconds.into()];
         let owners = u64::from(self.uid) << 32 | u64::from(self.links);
         let mode = u64::from(self.mode & 0xffff) << 32 | u64::from(self.gid);
-        let words = [BLOCK_SIZE << 32 | BASIC_STATS, 0, owners, mode, self.inode, self.size, self.size.div_ceil(SECTOR), 0];
+        let words = [BLOCK_SIZE << 32 | BASIC_STATS, 0, owners, mode, self.inode, self.size, self.sectors(), 0];
         let times = [time, [0; 2], time, time].into_iter().flatten();
         let numbers = u64::from(self.numbers.1) << 32 | u64::from(self.numbers.0);
         // The device's own numbers: major, minor.

@@ -145,6 +145,12 @@ impl AddressSpace {
         self.regions.is_free(range)
     }
 
+    /// Whether the range has no holes.
+    #[must_use]
+    pub fn is_covered(&self, range: PageRange) -> bool {
+        self.regions.covers(range)
+    }
+
     /// Makes anonymous memory zero again.
     ///
     /// # Errors
