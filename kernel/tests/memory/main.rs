@@ -7,6 +7,7 @@ mod canaries;
 mod driver;
 mod guest;
 mod properties;
+mod quotas;
 mod trees;
 mod workload;
 
