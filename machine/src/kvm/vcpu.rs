@@ -16,6 +16,7 @@ use pando_abi::Registers;
 use pando_abi::hypercall::PORT;
 use pando_abi::registers::USER_CODE;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// `cr3` with this bit means the same table; it is used to make the value differ.
 const CR3_WRITE_THROUGH: u64 = 1 << 3;
@@ -28,6 +29,9 @@ const TRAP_FLAG: u64 = 1 << 8;
 const BREAKPOINT: u8 = 3;
 /// The vector of `int 4`.
 const OVERFLOW: u8 = 4;
+
+/// What `immediate_exit` holds while an exit is completed; a signal's handler writes 1.
+const COMPLETING: u8 = 2;
 
 /// One vCPU of the VM.
 pub(super) struct KvmVcpu {
@@ -221,10 +225,13 @@ impl KvmVcpu {
     fn complete(&mut self) {
         let run = self.fd.get_kvm_run();
         run.kvm_dirty_regs = 0;
-        run.immediate_exit = 1;
+        // SAFETY: the byte lies in the vCPU's page, which is mapped as long as `self.fd`; a signal's handler writes it too, on this thread.
+        let flag = unsafe { AtomicU8::from_ptr(&raw mut run.immediate_exit) };
+        // A signal that comes meanwhile stays noted for the next run: only our own mark is taken back.
+        let _ = flag.compare_exchange(0, COMPLETING, Ordering::Relaxed, Ordering::Relaxed);
         // Its result is of no interest: the cell ends.
         let _ = self.fd.run().map(|_| ());
-        self.fd.set_kvm_immediate_exit(0);
+        let _ = flag.compare_exchange(COMPLETING, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
