@@ -107,10 +107,12 @@ fn overwritten(omit: Omit) -> Option<usize> {
     let mut bare = Bare::without(omit);
     let task = FrameId(9);
     let before = bare.content(task);
+    // Once without the step, so that everything is mapped: Bochs loses a step over a fault of the host's.
+    assert_eq!(bare.run_code(assemble!("syscall")).0, Exit::Syscall);
     let mut context = bare.start(assemble!("syscall"));
     (context.registers.rsp, context.registers.rflags) = (0xffff_ffff_8000_9800, 0x100);
     let exit = bare.run(&mut context);
-    assert_ne!(exit, Exit::Hypercall);
+    assert_eq!(context.registers.rip, CODE + 2, "{exit:?}");
     let after = bare.content(task);
     (0..before.len()).find(|at| before[*at] != after[*at])
 }
