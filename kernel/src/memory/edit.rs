@@ -263,13 +263,15 @@ impl Edit<'_> {
     fn copy_shared(&mut self, table: FrameId, level: u8) -> FrameId {
         let copy = self.take_table();
         let last = self.frames.is_last_holder(table);
-        for position in (0..512).map(EntryIndex::new) {
-            let entry = Entry(self.frames.arena().load(table, position));
+        let mut entries = self.frames.arena().load_table(table);
+        for entry in entries.iter_mut().filter(|entry| **entry != Entry::EMPTY.0) {
+            let old = Entry(*entry);
             if !last {
-                self.frames.hold_view(entry.view(level), level);
+                self.frames.hold_view(old.view(level), level);
             }
-            self.frames.arena().store(copy, position, entry.sealed().0);
+            *entry = old.sealed().0;
         }
+        self.frames.arena().store_table(copy, &entries);
         if last {
             self.frames.retire(table);
         } else {

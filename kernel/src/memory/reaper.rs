@@ -3,7 +3,6 @@
 
 use super::entry::{Entry, View};
 use super::frames::Frames;
-use pando_machine::EntryIndex;
 
 impl Frames {
     /// Visits up to `tables` tables of what was released; `true` once nothing is left. Each visit frees at most 512 pages (and as many parts of large ones).
@@ -11,9 +10,8 @@ impl Frames {
         for _ in 0..tables {
             let Some((table, level)) = self.next_garbage() else { return true };
             if self.drop_table(table) {
-                for index in 0..512 {
-                    let view = Entry(self.arena().load(table, EntryIndex::new(index))).view(level);
-                    self.release_view(view, level);
+                for entry in self.arena().load_table(table) {
+                    self.release_view(Entry(entry).view(level), level);
                 }
                 self.retire(table);
             }
