@@ -16,6 +16,8 @@ use std::time::Duration;
 pub struct Worker {
     index: usize,
     vcpu: Box<dyn Vcpu>,
+    /// Whose vector state lies on the vCPU.
+    vector_of: Option<CellId>,
     shared: Arc<Shared>,
 }
 
@@ -37,7 +39,7 @@ impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Result<Worker, HostError> {
         let vcpu = shared.machine.take_vcpu(index)?;
         let _ = shared.interrupters[index].set(vcpu.interrupter());
-        Ok(Worker { index, vcpu, shared })
+        Ok(Worker { index, vcpu, vector_of: None, shared })
     }
 
     /// Takes turns until the kernel stops, sleeping when there is nothing to do.
@@ -147,7 +149,10 @@ impl Worker {
         if !self.shared.vector_owners {
             return Ok(());
         }
+        let own = self.vector_of.replace(id) == Some(id);
         match std::mem::replace(&mut cell.vector, Vector::Dead) {
+            // What lies there is the cell's own, from when it last ran here: nothing is lost, and nobody learns anything.
+            Vector::Dead if own => Ok(()),
             Vector::Dead => self.vcpu.load_vector(None),
             Vector::Saved(saved) => self.vcpu.load_vector(Some(&saved)),
         }
