@@ -20,6 +20,7 @@ pub use about::About;
 pub use row::{Row, Table};
 
 use pando_kernel::{End, OperatorError};
+use pando_launch::LaunchError;
 use pando_machine::HostError;
 use std::io;
 
@@ -48,6 +49,12 @@ pub enum BenchError {
     /// The kernel refused something.
     #[error("the kernel refused the benchmark: {0}")]
     Kernel(#[from] OperatorError),
+    /// A program could not be brought into a cell.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A program for a cell could not be made.
+    #[error("could not compile a small static C program (is the C library there in its static form?):\n{0}")]
+    Compiler(String),
     /// The host refused something.
     #[error("could not {action}: {source}")]
     Host {

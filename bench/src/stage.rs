@@ -61,26 +61,35 @@ impl Stage {
     /// Starts a cell and lets it run to its first hypercall.
     pub(crate) fn start(&mut self, id: CellId) -> Result<(), BenchError> {
         self.kernel.start(id)?;
-        loop {
+        while self.hypercalls(id)? == 0 {
             self.turn()?;
-            match self.kernel.inspect(id) {
-                Ok((_, counters, _)) if counters.hypercalls > 0 => return Ok(()),
-                Ok(_) => {}
-                Err(_) => return Err(self.ended(id)),
-            }
         }
+        Ok(())
     }
 
     /// A template: the cell, started and run until it freezes.
     pub(crate) fn template(&mut self, id: CellId) -> Result<CellId, BenchError> {
         self.kernel.start(id)?;
+        self.turn_until(id, |state| state == State::Frozen)?;
+        Ok(id)
+    }
+
+    /// Takes turns until a cell is in a state. It has to come to it without waiting.
+    pub(crate) fn turn_until(&mut self, id: CellId, wanted: impl Fn(State) -> bool) -> Result<(), BenchError> {
         loop {
-            self.worker.turn();
             match self.kernel.inspect(id) {
-                Ok((State::Frozen, ..)) => return Ok(id),
-                Ok(_) => {}
+                Ok((state, ..)) if wanted(state) => return Ok(()),
+                Ok(_) => self.turn()?,
                 Err(_) => return Err(self.ended(id)),
             }
+        }
+    }
+
+    /// How many hypercalls a cell has made.
+    pub(crate) fn hypercalls(&self, id: CellId) -> Result<u64, BenchError> {
+        match self.kernel.inspect(id) {
+            Ok((_, counters, _)) => Ok(counters.hypercalls),
+            Err(_) => Err(self.ended(id)),
         }
     }
 
@@ -103,11 +112,7 @@ impl Stage {
         self.kernel.start(id)?;
         self.worker.turn();
         let time = start.elapsed().as_nanos() as f64;
-        match self.kernel.inspect(id) {
-            Ok((_, counters, _)) if counters.hypercalls == 1 => Ok((time, id)),
-            Ok(_) => Err(BenchError::Astray),
-            Err(_) => Err(self.ended(id)),
-        }
+        if self.hypercalls(id)? == 1 { Ok((time, id)) } else { Err(BenchError::Astray) }
     }
 
     /// Ends a cell that is not running, forgets it and lets its memory go, a few tables' worth of it at once.

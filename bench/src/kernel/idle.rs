@@ -1,76 +1,142 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Idle clones: what the host has less for each of thousands.
 
+use super::program::{self, is_idle};
 use crate::guest::Code;
 use crate::native::usage;
+use crate::sample::Sample;
 use crate::stage::{DATA, Stage};
 use crate::{BenchError, Options, Row};
 use pando_abi::layout::{LIBOS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::{Control, VirtualRegisters};
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::CellId;
-use pando_kernel::cell::State;
 use pando_machine::{Nanos, PageCount};
 use std::mem::offset_of;
 
-/// Clones.
+/// Clones that are counted.
 const CLONES: usize = 10_000;
+/// How often the host is looked at meanwhile.
+const STEPS: usize = 40;
 const ARENA: PageCount = PageCount(1 << 20);
-const QUOTA: PageCount = PageCount(1024);
-/// Pages that a bare clone writes: as many of its own data as a libOS and a program would.
+/// Which events wake a cell, in the virtual registers.
+const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, mask)) as u64;
+/// Pages that a bare clone writes: of a libOS's data and of a program's.
 const SYSTEM_PAGES: u64 = 3;
 const PROGRAM_PAGES: u64 = 2;
 
-/// Which events wake a cell, in the virtual registers.
-const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, mask)) as u64;
-
-/// What memory looks like at one moment, in bytes.
-struct Moment {
-    available: f64,
-    heap: Option<f64>,
-    frames: f64,
+/// Names of the rows about one kind of clone: the whole, and its parts.
+struct Names {
+    total: &'static str,
+    pages: &'static str,
+    tables: &'static str,
+    objects: &'static str,
+    kvm: &'static str,
 }
 
-impl Moment {
-    fn now(stage: &Stage) -> Result<Moment, BenchError> {
-        let available = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
-        // What the arena has handed out: what is free there counts for nobody.
-        Ok(Moment { available, heap: usage::heap(), frames: -(stage.kernel.free().bytes() as f64) })
-    }
-}
+const BARE: Names = Names {
+    total: "idle-bare-clone-bytes",
+    pages: "idle-bare-clone-pages-bytes",
+    tables: "idle-bare-clone-tables-bytes",
+    objects: "idle-bare-clone-objects-bytes",
+    kvm: "idle-bare-clone-kvm-bytes",
+};
+
+const PROGRAM: Names = Names {
+    total: "idle-clone-bytes",
+    pages: "idle-clone-pages-bytes",
+    tables: "idle-clone-tables-bytes",
+    objects: "idle-clone-objects-bytes",
+    kvm: "idle-clone-kvm-bytes",
+};
+
+const ANSWERED: Names = Names {
+    total: "idle-asked-clone-bytes",
+    pages: "idle-asked-clone-pages-bytes",
+    tables: "idle-asked-clone-tables-bytes",
+    objects: "idle-asked-clone-objects-bytes",
+    kvm: "idle-asked-clone-kvm-bytes",
+};
 
 pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let clones = if options.brief { CLONES / 50 } else { CLONES };
     let mut stage = Stage::new(ARENA)?;
     let template = template(&mut stage)?;
+    let note = format!("cells without a libOS that wrote {SYSTEM_PAGES} pages of system memory and {PROGRAM_PAGES} of their own");
+    count(options, &mut stage, template, &BARE, &note, |_, _| Ok(()), report)?;
+
+    let mut stage = Stage::new(ARENA)?;
+    let waiting = program::waiting(&mut stage)?;
+    count(options, &mut stage, waiting, &PROGRAM, "a static C program that waits for input", |_, _| Ok(()), report)?;
+
+    let mut stage = Stage::new(ARENA)?;
+    let waiting = program::waiting(&mut stage)?;
+    let ask = |stage: &mut Stage, clone: CellId| {
+        stage.kernel.console(clone)?.send(b"hello\n");
+        stage.turn_until(clone, is_idle)
+    };
+    count(options, &mut stage, waiting, &ANSWERED, "the same, each of which has answered a line", ask, report)
+}
+
+/// Makes clones, lets each run until it idles, uses it, and reports what they cost.
+fn count(
+    options: Options,
+    stage: &mut Stage,
+    source: CellId,
+    names: &Names,
+    note: &str,
+    mut with: impl FnMut(&mut Stage, CellId) -> Result<(), BenchError>,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
+    let in_step = CLONES / STEPS / if options.brief { 50 } else { 1 };
+    let mut make = |stage: &mut Stage, clones: usize| {
+        let mut last = source;
+        for _ in 0..clones {
+            last = stage.kernel.clone_cell(source, program::QUOTA)?;
+            stage.kernel.start(last)?;
+            stage.turn_until(last, is_idle)?;
+            with(stage, last)?;
+        }
+        Ok::<CellId, BenchError>(last)
+    };
     // What is there once, whatever the number of clones, shall not count.
-    let mut last = None;
-    for _ in 0..clones / 100 {
-        last = Some(idle_clone(&mut stage, template)?);
+    let clone = make(stage, in_step)?;
+    let used = stage.kernel.inspect(clone)?.2;
+    let (heap, free) = (usage::heap(), stage.kernel.free());
+    let mut falls = Vec::new();
+    let mut available = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
+    for _ in 0..STEPS {
+        make(stage, in_step)?;
+        let now = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
+        falls.push((available - now) / in_step as f64);
+        available = now;
     }
-    let before = Moment::now(&stage)?;
-    for _ in 0..clones {
-        last = Some(idle_clone(&mut stage, template)?);
-    }
-    let after = Moment::now(&stage)?;
-    let each = |difference: f64| difference / clones as f64;
-    let total = each(before.available - after.available);
-    let frames = each(after.frames - before.frames);
-    let usage = stage.kernel.inspect(last.ok_or(BenchError::Astray)?)?.2;
-    let pages = (usage.used - usage.tables - usage.retired).bytes() as f64;
-    let heap = before.heap.zip(after.heap).map(|(before, after)| each(after - before));
-    let note = format!("{clones} clones that wrote {SYSTEM_PAGES} pages of their libOS's and {PROGRAM_PAGES} of their own");
-    report(Row::of("idle-bare-clone-bytes", total, "bytes").noting(note));
-    report(Row::of("idle-bare-clone-pages-bytes", pages, "bytes").noting("frames that hold data"));
-    report(Row::of("idle-bare-clone-tables-bytes", frames - pages, "bytes").noting("frames that are tables"));
-    if let Some(heap) = heap {
-        report(Row::of("idle-bare-clone-objects-bytes", heap, "bytes").noting("the kernel's objects"));
-    }
-    report(Row::of("idle-bare-clone-kvm-bytes", total - frames - heap.unwrap_or(0.0), "bytes").noting("the rest: KVM's own"));
+    let clones = (STEPS * in_step) as f64;
+    let heap = heap.zip(usage::heap()).map_or(0.0, |(before, after)| (after - before) / clones);
+    let frames = (free - stage.kernel.free()).bytes() as f64 / clones;
+    let pages = (used.used - used.tables - used.retired).bytes() as f64;
+    let (total, spread) = steady(falls);
+    report(Row { spread: Some(spread), ..Row::of(names.total, total, "bytes") }.noting(format!("{clones} clones: {note}")));
+    report(Row::of(names.pages, pages, "bytes").noting("frames that hold data"));
+    report(Row::of(names.tables, frames - pages, "bytes").noting("frames that are tables, retired ones included"));
+    report(Row::of(names.objects, heap, "bytes").noting("the kernel's objects, as this process's heap shows them"));
+    report(Row::of(names.kvm, total - frames - heap, "bytes").noting("the rest: KVM's own"));
     Ok(())
 }
 
-/// A template whose clones write what a small program writes, and then idle.
+/// The mean of steps that are nearly alike, and their spread. A step below nothing or above twice the median is another program's doing and counts as
+/// the median.
+fn steady(mut steps: Vec<f64>) -> (f64, f64) {
+    let all = Sample::of(steps.clone());
+    let median = all.median();
+    for step in &mut steps {
+        if !(0.0..=2.0 * median).contains(step) {
+            *step = median;
+        }
+    }
+    (steps.iter().sum::<f64>() / steps.len() as f64, all.spread())
+}
+
+/// A template without a libOS whose clones write what a small program writes, and then idle.
 fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
     let mut code = Code::new();
     // A clone is told of its new generation; this one shall idle all the same.
@@ -83,18 +149,21 @@ fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
     write(&mut code);
     let again = code.here();
     code.hypercall(Hypercall::Idle { deadline: Nanos::NEVER.0 }).jump(again);
-    let id = stage.cell(code.bytes(), QUOTA)?;
+    let id = stage.cell(code.bytes(), program::QUOTA)?;
     let flags = MapFlags::eager(Permissions::READ_WRITE);
     stage.map(id, LIBOS, PageCount(SYSTEM_PAGES), flags)?;
     stage.map(id, DATA, PageCount(PROGRAM_PAGES), flags)?;
     stage.template(id)
 }
 
-/// A clone that has run and idles.
-fn idle_clone(stage: &mut Stage, template: CellId) -> Result<CellId, BenchError> {
-    let (_, clone) = stage.timed_clone(template, QUOTA)?;
-    match stage.kernel.inspect(clone)? {
-        (State::Idle { .. }, ..) => Ok(clone),
-        _ => Err(BenchError::Astray),
+#[cfg(test)]
+mod tests {
+    use super::steady;
+
+    #[test]
+    fn what_other_programs_take_and_give_back_does_not_count() {
+        let (mean, spread) = steady(vec![10.0, 12.0, 1e6, 11.0, -1e6]);
+        assert_eq!(mean, 11.0);
+        assert_eq!(spread, 2.0 / 11.0);
     }
 }

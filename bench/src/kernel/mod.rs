@@ -5,6 +5,7 @@ mod clone;
 mod costs;
 mod cpu;
 mod idle;
+mod program;
 mod touch;
 
 use crate::bare::Bare;

@@ -54,7 +54,7 @@ impl Toucher {
         self.stage.start(cell)?;
         let mut time = self.stage.timed_turn()?;
         // A turn ends with the quantum at the latest: hypercalls are relinquish, map, relinquish.
-        while self.stage.kernel.inspect(cell)?.1.hypercalls < 3 {
+        while self.stage.hypercalls(cell)? < 3 {
             time += self.stage.timed_turn()?;
         }
         self.stage.end(cell)?;

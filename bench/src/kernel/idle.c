@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A small program that says it is there, and then waits for a line to answer. */
+#include <stdio.h>
+
+int main(void)
+{
+    char line[256];
+    unsigned answered = 0;
+
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        printf("%u\n", ++answered);
+        fflush(stdout);
+    }
+    return 0;
+}
