@@ -10,6 +10,9 @@ use crate::frame::{FRAME_SIZE, FRAMES_PER_STRETCH, FrameId, PageCount, Stretch};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Entries in a table.
+const ENTRIES: usize = FRAME_SIZE / 8;
+
 /// Physical memory.
 pub struct Arena {
     base: NonNull<u8>,
@@ -151,6 +154,23 @@ impl Arena {
         self.word(table, index).store(value, Ordering::Release);
     }
 
+    /// Reads all entries of a table at once. An entry that changes meanwhile may read as half of each.
+    #[must_use]
+    pub fn load_table(&self, table: FrameId) -> [u64; ENTRIES] {
+        let mut entries = [0; ENTRIES];
+        let from = self.pointer(table, 0, FRAME_SIZE, 1);
+        // SAFETY: `from` has a frame's bytes (checked), which is what `entries` has, and `entries` is ours alone.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast(), entries.as_mut_ptr(), ENTRIES) };
+        entries
+    }
+
+    /// Writes all entries of a table that no CPU knows yet.
+    pub fn store_table(&self, table: FrameId, entries: &[u64; ENTRIES]) {
+        let to = self.pointer(table, 0, FRAME_SIZE, 1);
+        // SAFETY: `to` has a frame's bytes (checked), which is what `entries` has, and no Rust object lies there.
+        unsafe { std::ptr::copy_nonoverlapping(entries.as_ptr(), to.cast(), ENTRIES) };
+    }
+
     fn word(&self, table: FrameId, index: EntryIndex) -> &AtomicU64 {
         let pointer = self.pointer(table, index.get() * 8, 8, 1);
         // SAFETY: aligned to 8 (frames are), in bounds (checked), mapped as long as `self`; cells and other threads access it, as an atomic allows.
@@ -226,6 +246,16 @@ mod tests {
         assert_eq!(arena.load(frame, EntryIndex::new(1)), 7);
         arena.give_back(Stretch(1));
         assert_eq!(arena.load(frame, EntryIndex::new(1)), 0);
+    }
+
+    #[test]
+    fn a_table_is_read_and_written_as_its_entries_are() {
+        let arena = Arena::new(PageCount(1)).expect("a small mapping");
+        let (table, copy) = (FrameId(1), FrameId(2));
+        arena.store(table, EntryIndex::new(511), 7);
+        arena.store_table(copy, &arena.load_table(table));
+        assert_eq!(arena.load_table(copy), arena.load_table(table));
+        assert_eq!(arena.load(copy, EntryIndex::new(511)), 7);
     }
 
     #[test]
