@@ -39,13 +39,14 @@ struct Templates {
 }
 
 pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let sizes = if options.brief { &SIZES[..2] } else { &SIZES[..] };
     for (kind, pages) in [Pages::Small, Pages::Huge].into_iter().enumerate() {
-        let forkers: Vec<Forker> = SIZES
+        let forkers: Vec<Forker> = sizes
             .iter()
             .map(|size| Forker::start(size.bytes as usize, pages).map_err(BenchError::host("start a process to fork")))
             .collect::<Result<_, _>>()?;
-        let mut templates = Templates::new(pages)?;
-        for (index, (size, forker)) in SIZES.iter().zip(&forkers).enumerate() {
+        let mut templates = Templates::new(sizes, pages)?;
+        for (index, (size, forker)) in sizes.iter().zip(&forkers).enumerate() {
             let pairs = alternate(options.rounds(size.rounds), |side| match side {
                 Side::Ours => templates.clone(index),
                 Side::Theirs => forker.measure().map_err(BenchError::host("fork")),
@@ -62,23 +63,23 @@ pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), B
 
 /// The largest clone against the smallest, and against an exit.
 fn compare(options: Options, templates: &mut Templates, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let largest = SIZES.len() - 1;
-    let sizes = alternate(options.rounds(400), |side| templates.clone(if side == Side::Ours { largest } else { 0 }))?;
-    report(Row::pairs("clone-flat", "the same at 1 MB", &sizes).noting("clone at 1 GB"));
+    let largest = templates.cells.len() - 1;
+    let pairs = alternate(options.rounds(400), |side| templates.clone(if side == Side::Ours { largest } else { 0 }))?;
+    report(Row::pairs("clone-flat", "a clone at 1 MB", &pairs).noting("clone at the largest size"));
     let mut bare = Bare::new()?;
     let pairs = alternate(options.rounds(400), |side| match side {
         Side::Ours => templates.clone(largest),
         Side::Theirs => bare.exit(),
     })?;
-    report(Row::pairs("clone-to-exit", BARE_EXIT, &pairs).noting("clone at 1 GB"));
+    report(Row::pairs("clone-to-exit", BARE_EXIT, &pairs).noting("clone at the largest size"));
     Ok(())
 }
 
 impl Templates {
-    fn new(pages: Pages) -> Result<Templates, BenchError> {
-        let all = SIZES.iter().map(|size| size.bytes).sum();
+    fn new(sizes: &[Size], pages: Pages) -> Result<Templates, BenchError> {
+        let all = sizes.iter().map(|size| size.bytes).sum();
         let mut stage = Stage::new(PageCount::covering(all) + ROOM)?;
-        let cells = SIZES.iter().map(|size| template(&mut stage, PageCount::covering(size.bytes), pages)).collect::<Result<_, _>>()?;
+        let cells = sizes.iter().map(|size| template(&mut stage, PageCount::covering(size.bytes), pages)).collect::<Result<_, _>>()?;
         Ok(Templates { stage, cells })
     }
 

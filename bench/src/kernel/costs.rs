@@ -18,10 +18,10 @@ use std::time::Instant;
 
 const ARENA: PageCount = PageCount(256 << 10);
 const QUOTA: PageCount = PageCount(128 << 10);
-/// Hypercalls in one measurement.
+/// Hypercalls in one measurement: so few that most measurements pass without the host running something else in between.
 const CALLS: u64 = 16;
-/// Faults in one measurement.
-const FAULTS: u64 = 32;
+/// Faults in one measurement: the same.
+const FAULTS: u64 = 16;
 /// Where events enter, in the virtual registers.
 const EVENT_ENTRY: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, event_entry)) as u64;
 
@@ -114,7 +114,7 @@ impl Costs<'_> {
         stage.map(cell, DATA, QUOTA, MapFlags::lazy(Permissions::READ_WRITE))?;
         stage.start(cell)?;
         let note = format!("lazy memory, {FAULT_AROUND} pages of 4 KiB made at once");
-        self.faults("fault", note, 20, || stage.timed_turn())
+        self.faults("fault", note, || stage.timed_turn())
     }
 
     /// A write to a page that is shared with a template.
@@ -126,7 +126,7 @@ impl Costs<'_> {
         let cell = stage.cell(code.bytes(), QUOTA)?;
         stage.map(cell, DATA, PageCount(FAULTS), MapFlags::eager(Permissions::READ_WRITE))?;
         let template = stage.template(cell)?;
-        self.faults("cow", "a page of 4 KiB copied; the path of tables shared among them".into(), 60, || {
+        self.faults("cow", format!("a page of 4 KiB copied; one path of tables for {FAULTS}"), || {
             let (_, clone) = stage.timed_clone(template, QUOTA)?;
             let time = stage.timed_turn()?;
             stage.end(clone)?;
@@ -135,19 +135,8 @@ impl Costs<'_> {
     }
 
     /// As [`Costs::measure`], for something that faults [`FAULTS`] times.
-    fn faults(
-        &mut self,
-        name: &'static str,
-        note: String,
-        rounds: usize,
-        mut ours: impl FnMut() -> Result<f64, BenchError>,
-    ) -> Result<(), BenchError> {
-        let pairs = alternate(self.options.rounds(rounds), |side| match side {
-            Side::Ours => Ok(ours()? / FAULTS as f64),
-            Side::Theirs => self.bare.exit(),
-        })?;
-        (self.report)(Row::pairs(name, BARE_EXIT, &pairs).noting(note));
-        Ok(())
+    fn faults(&mut self, name: &'static str, note: String, mut ours: impl FnMut() -> Result<f64, BenchError>) -> Result<(), BenchError> {
+        self.measure(name, note, || Ok(ours()? / FAULTS as f64))
     }
 
     /// Dropping the machine's idea of all tables, and what the next cell pays for that.

@@ -16,6 +16,8 @@ use std::mem::offset_of;
 
 /// Clones that are counted.
 const CLONES: usize = 10_000;
+/// Clones for the figures beside the main one.
+const FEWER_CLONES: usize = CLONES / 4;
 /// How often the host is looked at meanwhile.
 const STEPS: usize = 40;
 const ARENA: PageCount = PageCount(1 << 20);
@@ -25,8 +27,11 @@ const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, m
 const SYSTEM_PAGES: u64 = 3;
 const PROGRAM_PAGES: u64 = 2;
 
-/// Names of the rows about one kind of clone: the whole, and its parts.
-struct Names {
+/// What to report about one kind of clone.
+struct Kind {
+    clones: usize,
+    note: &'static str,
+    /// Names of the rows: the whole, and its parts.
     total: &'static str,
     pages: &'static str,
     tables: &'static str,
@@ -34,7 +39,9 @@ struct Names {
     kvm: &'static str,
 }
 
-const BARE: Names = Names {
+const BARE: Kind = Kind {
+    clones: FEWER_CLONES,
+    note: "cells without a libOS that wrote 3 pages of system memory and 2 of their own",
     total: "idle-bare-clone-bytes",
     pages: "idle-bare-clone-pages-bytes",
     tables: "idle-bare-clone-tables-bytes",
@@ -42,7 +49,9 @@ const BARE: Names = Names {
     kvm: "idle-bare-clone-kvm-bytes",
 };
 
-const PROGRAM: Names = Names {
+const PROGRAM: Kind = Kind {
+    clones: CLONES,
+    note: "a static C program that waits for input",
     total: "idle-clone-bytes",
     pages: "idle-clone-pages-bytes",
     tables: "idle-clone-tables-bytes",
@@ -50,7 +59,9 @@ const PROGRAM: Names = Names {
     kvm: "idle-clone-kvm-bytes",
 };
 
-const ANSWERED: Names = Names {
+const ASKED: Kind = Kind {
+    clones: FEWER_CLONES,
+    note: "the same, each of which has answered a line",
     total: "idle-asked-clone-bytes",
     pages: "idle-asked-clone-pages-bytes",
     tables: "idle-asked-clone-tables-bytes",
@@ -61,12 +72,11 @@ const ANSWERED: Names = Names {
 pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut stage = Stage::new(ARENA)?;
     let template = template(&mut stage)?;
-    let note = format!("cells without a libOS that wrote {SYSTEM_PAGES} pages of system memory and {PROGRAM_PAGES} of their own");
-    count(options, &mut stage, template, &BARE, &note, |_, _| Ok(()), report)?;
+    count(options, &mut stage, template, &BARE, |_, _| Ok(()), report)?;
 
     let mut stage = Stage::new(ARENA)?;
     let waiting = program::waiting(&mut stage)?;
-    count(options, &mut stage, waiting, &PROGRAM, "a static C program that waits for input", |_, _| Ok(()), report)?;
+    count(options, &mut stage, waiting, &PROGRAM, |_, _| Ok(()), report)?;
 
     let mut stage = Stage::new(ARENA)?;
     let waiting = program::waiting(&mut stage)?;
@@ -74,7 +84,7 @@ pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), B
         stage.kernel.console(clone)?.send(b"hello\n");
         stage.turn_until(clone, is_idle)
     };
-    count(options, &mut stage, waiting, &ANSWERED, "the same, each of which has answered a line", ask, report)
+    count(options, &mut stage, waiting, &ASKED, ask, report)
 }
 
 /// Makes clones, lets each run until it idles, uses it, and reports what they cost.
@@ -82,15 +92,14 @@ fn count(
     options: Options,
     stage: &mut Stage,
     source: CellId,
-    names: &Names,
-    note: &str,
+    kind: &Kind,
     mut with: impl FnMut(&mut Stage, CellId) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
-    let in_step = CLONES / STEPS / if options.brief { 50 } else { 1 };
-    let mut make = |stage: &mut Stage, clones: usize| {
+    let in_step = if options.brief { 2 } else { kind.clones / STEPS };
+    let mut make = |stage: &mut Stage| {
         let mut last = source;
-        for _ in 0..clones {
+        for _ in 0..in_step {
             last = stage.kernel.clone_cell(source, program::QUOTA)?;
             stage.kernel.start(last)?;
             stage.turn_until(last, is_idle)?;
@@ -99,13 +108,13 @@ fn count(
         Ok::<CellId, BenchError>(last)
     };
     // What is there once, whatever the number of clones, shall not count.
-    let clone = make(stage, in_step)?;
+    let clone = make(stage)?;
     let used = stage.kernel.inspect(clone)?.2;
     let (heap, free) = (usage::heap(), stage.kernel.free());
     let mut falls = Vec::new();
     let mut available = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
     for _ in 0..STEPS {
-        make(stage, in_step)?;
+        make(stage)?;
         let now = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
         falls.push((available - now) / in_step as f64);
         available = now;
@@ -115,11 +124,12 @@ fn count(
     let frames = (free - stage.kernel.free()).bytes() as f64 / clones;
     let pages = (used.used - used.tables - used.retired).bytes() as f64;
     let (total, spread) = steady(falls);
-    report(Row { spread: Some(spread), ..Row::of(names.total, total, "bytes") }.noting(format!("{clones} clones: {note}")));
-    report(Row::of(names.pages, pages, "bytes").noting("frames that hold data"));
-    report(Row::of(names.tables, frames - pages, "bytes").noting("frames that are tables, retired ones included"));
-    report(Row::of(names.objects, heap, "bytes").noting("the kernel's objects, as this process's heap shows them"));
-    report(Row::of(names.kvm, total - frames - heap, "bytes").noting("the rest: KVM's own"));
+    let row = |name, value| Row::of(name, value, "bytes");
+    report(Row { spread: Some(spread), ..row(kind.total, total) }.noting(format!("{clones} clones: {}", kind.note)));
+    report(row(kind.pages, pages).noting("frames that hold data"));
+    report(row(kind.tables, frames - pages).noting("frames that are tables, retired ones included"));
+    report(row(kind.objects, heap).noting("the kernel's objects, as this process's heap shows them"));
+    report(row(kind.kvm, total - frames - heap).noting("the rest: KVM's own"));
     Ok(())
 }
 
