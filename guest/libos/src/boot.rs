@@ -12,7 +12,7 @@ use pando_libos::process::{Process, refuse};
 use pando_libos::random::Random;
 use pando_libos::upcall as served;
 use pando_rt::abi::Registers;
-use pando_rt::global::Global;
+use pando_rt::global::{Global, OnOwnPage};
 use pando_rt::{events, hypercall, memory, upcall};
 
 /// Exit statuses, as shells use them.
@@ -20,19 +20,19 @@ const OWN_FAILURE: u64 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
-static PROCESS: Global<Option<Process>> = Global::new(None);
+static PROCESS: OnOwnPage<Global<Option<Process>>> = OnOwnPage(Global::new(None));
 
 /// Boots the libOS, freezes, and runs in each clone the program that its arguments name.
 pub(crate) fn boot() -> ! {
     upcall::handle_with(|context| {
-        PROCESS.with(|process| {
+        PROCESS.0.with(|process| {
             let process = process.as_mut().expect("the application runs only after its process was made");
             served::handle(process, context);
         });
     });
     events::handle_with(served::events);
     hypercall::freeze();
-    let start = PROCESS.with(start);
+    let start = PROCESS.0.with(start);
     upcall::enter(&start)
 }
 

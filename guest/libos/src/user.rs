@@ -59,8 +59,10 @@ pub fn timespec(address: u64) -> Result<u64, Errno> {
 /// # Errors
 /// `EFAULT`.
 pub fn set_words(address: u64, words: &[u64]) -> Result<(), Errno> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Ok(user::write(address, &bytes)?)
+    for (index, word) in words.iter().enumerate() {
+        user::write(address.wrapping_add(index as u64 * 8), &word.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 /// Writes a word of 32 bits.

@@ -3,14 +3,12 @@
 
 use pando_abi::EventSet;
 
-use crate::global::Global;
+use crate::hot::HOT;
 use crate::{hypercall, registers};
-
-static HANDLER: Global<fn(EventSet)> = Global::new(|_| ());
 
 /// Sets the handler. It may be called inside any function that waits, so it must not use what such a caller holds.
 pub fn handle_with(handler: fn(EventSet)) {
-    HANDLER.with(|current| *current = handler);
+    HOT.tail.on_events.with(|current| *current = Some(handler));
 }
 
 /// Takes the pending events and hands them to the handler.
@@ -18,7 +16,9 @@ pub fn deliver() {
     let pending = registers::pending();
     if !pending.is_empty() {
         registers::clear(pending);
-        HANDLER.with(|handler| *handler)(pending);
+        if let Some(handler) = HOT.tail.on_events.with(|handler| *handler) {
+            handler(pending);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A global value that one user at a time may change. Who comes second does not wait, because it would wait for itself: it panics.
+#[repr(C)]
 pub struct Global<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,
@@ -12,6 +13,11 @@ pub struct Global<T> {
 
 // SAFETY: `busy` lets only one user at a time reach the value, and the value may go from one thread to another.
 unsafe impl<T: Send> Sync for Global<T> {}
+
+/// Starts a page, so that a value whose hot part comes first is copied with one page when a clone writes it.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct OnOwnPage<T>(pub T);
 
 impl<T> Global<T> {
     /// Wraps the value.

@@ -24,6 +24,7 @@ pub mod vector;
 mod failure;
 #[cfg(target_os = "none")]
 mod heap;
+mod hot;
 #[cfg(target_os = "none")]
 pub mod start;
 #[cfg(target_os = "none")]

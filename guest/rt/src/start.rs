@@ -5,7 +5,8 @@ use core::arch::global_asm;
 
 use pando_abi::layout;
 
-use crate::upcall;
+use crate::hot::{HOT, STACK_SIZE};
+use crate::{upcall, vector};
 
 global_asm!(
     ".pushsection .text._start,\"ax\",@progbits",
@@ -16,8 +17,8 @@ global_asm!(
     "call {start}",
     "ud2",
     ".popsection",
-    stack = sym upcall::STACK,
-    size = const upcall::STACK_SIZE,
+    stack = sym HOT,
+    size = const STACK_SIZE,
     start = sym start,
 );
 
@@ -32,6 +33,7 @@ unsafe extern "C" {
 extern "C" fn start() -> ! {
     let end = (&raw const _end).addr() as u64;
     assert!(end <= layout::LIBOS_END, "the image ends at {end:#x}, beyond its room");
+    vector::check();
     upcall::install();
     pando_program_start()
 }

@@ -15,7 +15,7 @@ use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Registers, SavedContext, layout};
 
-use crate::global::Global;
+use crate::hot::{HOT, STACK_SIZE};
 use crate::{events, failure, registers, user};
 
 /// Vector of a page fault.
@@ -27,17 +27,13 @@ const fn saved_registers(level: usize) -> u64 {
     layout::VIRTUAL_REGISTERS + (offset::SAVES + level * size_of::<SavedContext>() + offset_of!(SavedContext, rax)) as u64
 }
 
-/// Bytes of the stack of upcalls from the application; start-up runs on it too.
-pub(crate) const STACK_SIZE: usize = 64 << 10;
 /// Bytes of the stack of the libOS's own exceptions: a fix-up, or the report of a failure.
 const FAULT_STACK_SIZE: usize = 16 << 10;
 
-/// A stack.
-#[repr(C, align(4096))]
-pub(crate) struct Stack<const SIZE: usize>([u8; SIZE]);
+#[repr(C, align(16))]
+struct FaultStack([u8; FAULT_STACK_SIZE]);
 
-pub(crate) static mut STACK: Stack<STACK_SIZE> = Stack([0; STACK_SIZE]);
-static mut FAULT_STACK: Stack<FAULT_STACK_SIZE> = Stack([0; FAULT_STACK_SIZE]);
+static mut FAULT_STACK: FaultStack = FaultStack([0; FAULT_STACK_SIZE]);
 
 global_asm!(
     ".pushsection .text.pando_upcall,\"ax\",@progbits",
@@ -117,17 +113,15 @@ unsafe extern "C" {
     static pando_leave_end: u8;
 }
 
-static HANDLER: Global<fn(&mut SavedContext)> = Global::new(|_| ());
-
 /// Sets what happens on an exception or a system call of the application: the handler changes the context, which then runs on.
 pub fn handle_with(handler: fn(&mut SavedContext)) {
-    HANDLER.with(|current| *current = handler);
+    HOT.tail.on_upcall.with(|current| *current = Some(handler));
 }
 
 /// Tells the kernel where upcalls enter.
 pub(crate) fn install() {
     let top = |start: usize, size: usize| (start + size) as u64;
-    let stacks = [top((&raw const STACK).addr(), STACK_SIZE), top((&raw const FAULT_STACK).addr(), FAULT_STACK_SIZE)];
+    let stacks = [top((&raw const HOT).addr(), STACK_SIZE), top((&raw const FAULT_STACK).addr(), FAULT_STACK_SIZE)];
     // SAFETY: the page is mapped, aligned and writable, and these words are the cell's own.
     unsafe {
         let control = addr_of_mut!((*registers::page()).control);
@@ -154,7 +148,9 @@ unsafe fn saved(level: usize) -> &'static mut SavedContext {
 extern "C" fn exception() {
     // SAFETY: 1: this is the upcall. 2: only this function and `enter`, which ends the boot, take level 0.
     let context = unsafe { saved(0) };
-    HANDLER.with(|handler| *handler)(context);
+    if let Some(handler) = HOT.tail.on_upcall.with(|handler| *handler) {
+        handler(context);
+    }
     constrain(context);
 }
 

@@ -4,13 +4,7 @@
 
 use core::arch::asm;
 
-use crate::global::Global;
-
-/// Room for every component that cells can have enabled: AVX-512 and protection keys need under 3 KiB.
-#[repr(C, align(64))]
-struct Area([u8; 4096]);
-
-static AREA: Global<Area> = Global::new(Area([0; 4096]));
+use crate::hot::{HOT, Vectors};
 
 /// Offset of MXCSR in the legacy part.
 const MXCSR: usize = 24;
@@ -20,9 +14,20 @@ const INITIAL_MXCSR: u32 = 0x1f80;
 const HEADER: usize = 512;
 const HEADER_SIZE: usize = 64;
 
+/// Makes sure that the state fits.
+///
+/// # Panics
+/// It does not: the machine has components that this runtime does not know.
+#[cfg(target_os = "none")]
+pub(crate) fn check() {
+    use crate::hot::VECTOR_SIZE;
+    let [_, needed, ..] = crate::memory::cpuid(0xd, 0);
+    assert!(needed as usize <= VECTOR_SIZE, "vector state of {needed} bytes does not fit into {VECTOR_SIZE}");
+}
+
 /// Puts every component into its initial state, as a program expects it at its first instruction.
 pub fn reset() {
-    AREA.with(|area| {
+    HOT.tail.vectors.with(|area| {
         area.0[MXCSR..MXCSR + 4].copy_from_slice(&INITIAL_MXCSR.to_le_bytes());
         area.0[HEADER..HEADER + HEADER_SIZE].fill(0);
         restore(area);
@@ -31,7 +36,7 @@ pub fn reset() {
 
 /// Runs `call`, after which all registers are as they were before.
 pub fn preserved<R>(call: impl FnOnce() -> R) -> R {
-    AREA.with(|area| {
+    HOT.tail.vectors.with(|area| {
         save(area);
         let result = call();
         restore(area);
@@ -39,12 +44,12 @@ pub fn preserved<R>(call: impl FnOnce() -> R) -> R {
     })
 }
 
-fn save(area: &mut Area) {
+fn save(area: &mut Vectors) {
     // SAFETY: the area is writable, aligned to 64 bytes and larger than any state that cells can have.
     unsafe { asm!("xsave64 [{}]", in(reg) area.0.as_mut_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack)) };
 }
 
-fn restore(area: &mut Area) {
+fn restore(area: &mut Vectors) {
     // SAFETY: the area was written by `save` or is the initial image: its header is well-formed. This code keeps nothing in the registers it loads.
     unsafe { asm!("xrstor64 [{}]", in(reg) area.0.as_mut_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack)) };
 }

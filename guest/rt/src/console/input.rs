@@ -7,7 +7,7 @@ use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::Descriptor;
 
 use super::ring::{NOT_THERE, Number, Ring};
-use crate::global::Global;
+use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
 use crate::user::{self, Fault, UserRange};
 
@@ -26,17 +26,18 @@ enum State {
     Filled { start: usize, end: usize },
 }
 
+#[repr(C)]
 struct Input {
-    buffers: [[u8; BUFFER]; BUFFERS],
     states: [State; BUFFERS],
     /// The buffer whose bytes come next.
     next: usize,
     /// The input has ended.
     ended: bool,
+    buffers: [[u8; BUFFER]; BUFFERS],
 }
 
-static INPUT: Global<Input> =
-    Global::new(Input { buffers: [[0; BUFFER]; BUFFERS], states: [State::Empty; BUFFERS], next: 0, ended: false });
+static INPUT: OnOwnPage<Global<Input>> =
+    OnOwnPage(Global::new(Input { states: [State::Empty; BUFFERS], next: 0, ended: false, buffers: [[0; BUFFER]; BUFFERS] }));
 
 impl Input {
     /// Posts the buffers that are empty, in the order in which they come.
@@ -84,7 +85,7 @@ impl Input {
 
 /// Waits until reading would not wait (bytes are there, or the input has ended), or the clock reaches `deadline`. Says which.
 pub fn input_ready(deadline: u64) -> bool {
-    INPUT.with(|input| input.fill(deadline))
+    INPUT.0.with(|input| input.fill(deadline))
 }
 
 /// Receives bytes into memory of the application, at least one unless the input has ended. Returns how many.
@@ -95,7 +96,7 @@ pub fn receive_user(range: UserRange) -> Result<u64, Fault> {
     if range.length() == 0 {
         return Ok(0);
     }
-    INPUT.with(|input| {
+    INPUT.0.with(|input| {
         let ahead = input.states.iter().any(|state| !matches!(state, State::Empty));
         if range.length() <= BUFFER as u64 || ahead || input.ended {
             input.fill(NO_DEADLINE);

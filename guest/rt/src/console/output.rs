@@ -8,7 +8,7 @@ use pando_abi::ring::{Descriptor, ERRORS, OUTPUT};
 
 use super::Stream;
 use super::ring::{NOT_THERE, Number, Ring};
-use crate::global::Global;
+use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
 use crate::user::{self, Fault, UserRange};
 
@@ -27,13 +27,14 @@ impl Stream {
     }
 }
 
-/// Copies of output, each until the kernel has taken it. The first free slot is used, so few pages are ever touched.
+/// Copies of output, each until the kernel has taken it. The first free slot is used, and it lies beside what is known of it: a few bytes touch one page.
+#[repr(C)]
 struct Slots {
-    bytes: [[u8; SLOT]; SLOTS],
     posted: [Option<Number>; SLOTS],
+    bytes: [[u8; SLOT]; SLOTS],
 }
 
-static SLOTS_OF_OUTPUT: Global<Slots> = Global::new(Slots { bytes: [[0; SLOT]; SLOTS], posted: [None; SLOTS] });
+static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> = OnOwnPage(Global::new(Slots { posted: [None; SLOTS], bytes: [[0; SLOT]; SLOTS] }));
 
 impl Slots {
     /// A slot that nobody reads any more; waits for one if it must.
@@ -83,6 +84,8 @@ impl Slots {
 }
 
 /// Names stretches of memory, given as address and length, one after the other, and waits until they were taken. Returns how many bytes before memory was found missing.
+// Never part of `send_user`, whose small pieces should not pay for this frame with another page of stack.
+#[inline(never)]
 fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>) -> u64 {
     let ring = Ring::transmit();
     let limit = u64::from(MAX_DESCRIPTOR_BYTES);
@@ -118,7 +121,7 @@ fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>) -> u64 {
 pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Fault> {
     let bytes: u64 = ranges.iter().map(|range| range.length()).sum();
     let sent = if bytes <= SMALL {
-        SLOTS_OF_OUTPUT.with(|slots| slots.send(stream, ranges))
+        SLOTS_OF_OUTPUT.0.with(|slots| slots.send(stream, ranges))
     } else {
         send(stream, ranges.iter().map(|range| (range.start(), range.length())))
     };
