@@ -9,7 +9,7 @@ use pando_kernel::{CellId, End, FaultReport};
 use pando_machine::Violation;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R8, R9, Rax, Rbp, Rbx, Rcx, Rdi};
-use pando_testing::lab::{CODE, DATA, Lab};
+use pando_testing::lab::{CODE, DATA, Lab, repetitions};
 
 /// RF, which the CPU sets in the flags that a fault saves.
 const RESUME: u64 = 0x1_0000;
@@ -27,7 +27,7 @@ struct Raise {
     at: u64,
 }
 
-const RAISES: [Raise; 10] = [
+static RAISES: [Raise; 10] = [
     Raise { name: "#UD", code: |asm| asm.ud2(), cause: 6, error: 0, address: 0, at: 0 },
     Raise { name: "#BP", code: |asm| asm.int3(), cause: 3, error: 0, address: 0, at: 1 },
     Raise { name: "#GP by hlt", code: |asm| asm.hlt(), cause: 13, error: 0, address: 0, at: 0 },
@@ -39,6 +39,12 @@ const RAISES: [Raise; 10] = [
     Raise { name: "a read of the kernel's", code: |asm| asm.load(Rax, Rbx, 0), cause: 14, error: 5, address: SUPERVISOR, at: 0 },
     Raise { name: "syscall", code: |asm| asm.syscall(), cause: cause::SYSCALL, error: 0, address: 0, at: 2 },
 ];
+
+/// The rows, without #SS on an emulated CPU: QEMU's raises #GP in its place.
+fn raises() -> impl Iterator<Item = &'static Raise> {
+    let emulated = repetitions(0, 1, 1) == 0;
+    RAISES.iter().filter(move |raise| !(emulated && raise.cause == 12))
+}
 
 /// A supervisor address where every machine has something.
 const SUPERVISOR: u64 = 0xffff_ffff_8000_2000;
@@ -97,7 +103,7 @@ fn seen(lab: &Lab, id: CellId, level: usize) -> SavedContext {
 #[test]
 fn an_upcall_saves_every_register_and_why() {
     for mut lab in Lab::both() {
-        for raise in &RAISES {
+        for raise in raises() {
             let registers = distinct();
             let id = launch(&lab, &assembled(raise.code), &application(), registers);
             lab.run_all();
@@ -130,7 +136,7 @@ fn the_selectors_are_those_that_iretq_wants() {
 #[test]
 fn an_exception_of_the_libos_takes_the_second_level() {
     for mut lab in Lab::both() {
-        for raise in &RAISES {
+        for raise in raises() {
             let registers = distinct();
             let id = launch(&lab, &assembled(raise.code), &Control { level: 1, critical: 1, ..application() }, registers);
             lab.run_all();
@@ -145,7 +151,7 @@ fn an_exception_of_the_libos_takes_the_second_level() {
 #[test]
 fn an_exception_on_the_second_level_ends_the_cell() {
     for mut lab in Lab::both() {
-        for raise in &RAISES {
+        for raise in raises() {
             for level in [2, 3, u64::MAX] {
                 let id = launch(&lab, &assembled(raise.code), &Control { level, critical: 1, ..application() }, distinct());
                 let end = lab.finish(id).end;
@@ -193,7 +199,7 @@ fn on_its_way_out_the_libos_counts_as_running() {
 #[test]
 fn without_an_entry_an_exception_ends_the_cell() {
     for mut lab in Lab::both() {
-        for raise in &RAISES {
+        for raise in raises() {
             let id = launch(&lab, &assembled(raise.code), &Control { exception_entry: 0, ..application() }, distinct());
             let end = lab.finish(id).end;
             let End::Fault(FaultReport { vector, instruction, .. }) = end else { panic!("{}: {end:?}", raise.name) };
