@@ -9,6 +9,7 @@
 //! high. Nothing is randomised: a cell's neighbours cannot reach its memory anyway.
 
 pub mod backing;
+pub mod growth;
 pub mod regions;
 pub mod remap;
 #[cfg(test)]
@@ -46,19 +47,17 @@ const STACK_GAP: u64 = 1 << 20;
 const REGIONS_MAX: usize = 65_530;
 /// Up to this size a shrinking break clears memory rather than giving it back.
 const CLEAR_MAX: u64 = 1 << 20;
-/// A break that grew by this much grows on in large pages.
-const LARGE_BREAK: u64 = 1 << 20;
 
 /// The application's memory.
 #[derive(Debug, Default)]
 pub struct AddressSpace {
     regions: Regions,
+    /// What is mapped behind regions that grew, for them to grow into; to everyone else it is free.
+    ahead: Regions,
     /// Start of the break's area.
     break_start: u64,
     /// The break itself.
     break_end: u64,
-    /// What is mapped ahead of it.
-    break_mapped: u64,
     /// What the stack has: it grows down from here as it is used, to `stack_top - STACK_LIMIT`.
     stack_start: u64,
     stack_top: u64,
@@ -91,13 +90,19 @@ impl AddressSpace {
             return Ok(());
         }
         self.regions.remove(range);
-        if let Err(refusal) = plan(range, permissions).try_for_each(|(part, flags)| memory::map(part, flags)) {
-            // What was there is gone, as it may be on Linux; nothing half made stays. That this fails too changes nothing.
-            let _ = memory::unmap(range);
-            return Err(refusal.into());
-        }
+        self.make(range, permissions)?;
         self.regions.put(range, Region { permissions, backing });
         Ok(())
+    }
+
+    /// Maps zero memory over whatever is there, without taking note of it.
+    fn make(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
+        self.ahead.remove(range);
+        plan(range, permissions).try_for_each(|(part, flags)| memory::map(part, flags)).map_err(|refusal| {
+            // What was there is gone, as it may be on Linux; nothing half made stays. That this fails too changes nothing.
+            let _ = memory::unmap(range);
+            refusal.into()
+        })
     }
 
     /// Unmaps whatever is there.
@@ -105,11 +110,19 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`: no memory for the kernel's tables.
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
+        let mut gone = self.regions.remove(range);
+        gone.retain(|(_, region)| region.backing != Backing::Reserved);
+        // Without the region before it, nothing will grow into what lies behind.
+        let end = self.ahead.end_of(range.end()).map_or(range.end(), |(end, _)| end);
+        gone.extend(self.ahead.remove(PageRange::new(range.start(), end).unwrap_or(range)));
+        gone.sort_unstable_by_key(|(part, _)| part.start());
+        self.unmap_pieces(&gone)
+    }
+
+    /// Unmaps pieces, which are in order; what is adjacent at once.
+    fn unmap_pieces(&self, pieces: &[(PageRange, Region)]) -> Result<(), Errno> {
         let mut mapped: Option<PageRange> = None;
-        for (part, region) in self.regions.remove(range) {
-            if region.backing == Backing::Reserved {
-                continue;
-            }
+        for &(part, _) in pieces {
             mapped = match mapped.and_then(|run| if run.end() == part.start() { PageRange::new(run.start(), part.end()) } else { None }) {
                 Some(longer) => Some(longer),
                 None => {
@@ -180,12 +193,25 @@ impl AddressSpace {
         self.stack_top.saturating_sub(STACK_LIMIT + STACK_GAP)..self.stack_top
     }
 
+    /// Where free memory that starts at `address` ends; `address` itself if it is not free.
+    fn room_from(&self, address: u64) -> u64 {
+        let stack = self.stack_room();
+        let stack = if stack.contains(&address) {
+            address
+        } else if stack.start >= address {
+            stack.start
+        } else {
+            user::END
+        };
+        stack.min(self.regions.free_until(address)).min(user::END)
+    }
+
     /// Makes the stack and sets the start of the break, once the program's image is mapped up to `image_end`. Returns the stack's end.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn prepare(&mut self, image_end: u64, stack_permissions: Permissions) -> Result<u64, Errno> {
-        (self.break_start, self.break_end, self.break_mapped) = (image_end, image_end, image_end);
+        (self.break_start, self.break_end) = (image_end, image_end);
         let room = STACK_LIMIT + STACK_GAP;
         let none = 0..0;
         let low = LOW_AREA.start..STACK_TOP;
@@ -217,8 +243,12 @@ impl AddressSpace {
     /// Moves the break if it can be moved. Returns where it is.
     pub fn set_break(&mut self, wanted: u64) -> u64 {
         if wanted >= self.break_start && wanted <= user::END {
-            let end = wanted.next_multiple_of(PAGE_SIZE);
-            let done = if end > self.break_mapped { self.grow_break(end) } else { self.shrink_break(end) };
+            let (now, end) = (self.break_end.next_multiple_of(PAGE_SIZE), wanted.next_multiple_of(PAGE_SIZE));
+            let done = match (PageRange::new(now, end), PageRange::new(end, now)) {
+                (Some(grown), _) => self.grow_break(grown),
+                (_, Some(given_up)) => self.shrink_break(given_up),
+                _ => Ok(()),
+            };
             if done.is_ok() {
                 self.break_end = wanted;
             }
@@ -226,27 +256,24 @@ impl AddressSpace {
         self.break_end
     }
 
-    fn grow_break(&mut self, end: u64) -> Result<(), Errno> {
-        let ahead = if end - self.break_start > LARGE_BREAK { end.next_multiple_of(LARGE_PAGE_SIZE) } else { end };
-        let stack = self.stack_room();
-        let free = |&end: &u64| {
-            PageRange::new(self.break_mapped, end)
-                .filter(|range| self.regions.is_free(*range) && (range.end() <= stack.start || range.start() >= stack.end))
-        };
-        let range = [ahead, end].iter().find_map(free).ok_or(Errno::ENOMEM)?;
-        self.map(range, Permissions::READ_WRITE, Backing::Anonymous)?;
-        self.break_mapped = range.end();
-        Ok(())
+    fn grow_break(&mut self, grown: PageRange) -> Result<(), Errno> {
+        if self.room_from(grown.start()) < grown.end() {
+            return Err(Errno::ENOMEM);
+        }
+        let before = grown.start() - self.break_start;
+        self.extend(before, grown, Region { permissions: Permissions::READ_WRITE, backing: Backing::Anonymous })
     }
 
     /// Leaves zeros above the break, as new memory has them.
-    fn shrink_break(&mut self, end: u64) -> Result<(), Errno> {
-        let used = self.break_end.next_multiple_of(PAGE_SIZE);
-        let Some(given_up) = PageRange::new(end, used) else { return Ok(()) };
-        let cleared = given_up.bytes() <= CLEAR_MAX && UserRange::new(end, given_up.bytes()).and_then(user::zero).is_ok();
-        if !cleared && let Some(range) = PageRange::new(end, self.break_mapped) {
-            self.unmap(range)?;
-            self.break_mapped = end;
+    fn shrink_break(&mut self, given_up: PageRange) -> Result<(), Errno> {
+        let cleared = given_up.bytes() <= CLEAR_MAX
+            && self.regions.pieces(given_up).iter().all(|(_, region)| region.permissions == Permissions::READ_WRITE)
+            && UserRange::new(given_up.start(), given_up.bytes()).and_then(user::zero).is_ok();
+        if !cleared {
+            return self.unmap(given_up);
+        }
+        for (part, region) in self.regions.remove(given_up) {
+            self.ahead.put(part, region);
         }
         Ok(())
     }

@@ -50,6 +50,18 @@ impl Regions {
         self.0.range(..address).next_back().map(|(&start, &(end, _))| (start, end))
     }
 
+    /// The end of the region that holds `address`, and what it is.
+    #[must_use]
+    pub fn end_of(&self, address: u64) -> Option<(u64, Region)> {
+        self.0.range(..=address).next_back().map(|(_, &found)| found).filter(|&(end, _)| end > address)
+    }
+
+    /// The start of the first region behind `address`; `address` itself if that is in a region. All ones: there is none.
+    #[must_use]
+    pub fn free_until(&self, address: u64) -> u64 {
+        if self.end_of(address).is_some() { address } else { self.0.range(address..).next().map_or(u64::MAX, |(&start, _)| start) }
+    }
+
     /// The parts of the range that are in regions, in order.
     #[must_use]
     pub fn pieces(&self, range: PageRange) -> Vec<(PageRange, Region)> {

@@ -39,7 +39,7 @@ impl AddressSpace {
                     return Ok(old.start());
                 };
                 if self.regions.is_free(grown) {
-                    self.map(grown, region.permissions, region.backing)?;
+                    self.extend(old.bytes(), grown, region)?;
                     return Ok(old.start());
                 }
                 if target == Target::Stay {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mappings that grow in place: programs grow an array a page at a time, and each call to the kernel costs an exit, so memory is mapped ahead.
+//!
+//! What lies ahead is zero and nobody's. The program could touch it unpunished, which only a program in error does.
+
+use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
+use pando_rt::memory::PageRange;
+
+use super::AddressSpace;
+use super::regions::{Backing, Region};
+use crate::errno::Errno;
+
+/// At least this many bytes are mapped ahead: what a C library's heap starts with.
+const LEAST: u64 = 36 * PAGE_SIZE;
+
+impl AddressSpace {
+    /// Makes memory for the free pages that a region of `bytes` bytes grows by.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn extend(&mut self, bytes: u64, grown: PageRange, region: Region) -> Result<(), Errno> {
+        if region.backing != Backing::Anonymous || !region.permissions.readable() {
+            return self.map(grown, region.permissions, region.backing);
+        }
+        let ready = self.ahead.end_of(grown.start()).filter(|(_, ahead)| *ahead == region).map_or(grown.start(), |(end, _)| end);
+        if let Some(missing) = PageRange::new(ready, grown.end()) {
+            let end = end_ahead(bytes + grown.bytes(), grown.end(), self.room_from(grown.end()));
+            let longer = PageRange::new(ready, end).unwrap_or(missing);
+            // Where there is not enough memory for more, there may be for what was asked.
+            if self.make(longer, region.permissions).is_err() {
+                self.make(missing, region.permissions)?;
+            } else if let Some(ahead) = PageRange::new(grown.end(), end) {
+                self.ahead.put(ahead, region);
+            }
+        }
+        self.ahead.remove(grown);
+        self.regions.put(grown, region);
+        Ok(())
+    }
+}
+
+/// Where to end the memory of a region that has `bytes` bytes and ends at `end`, with room up to `limit`: a quarter of its size further. From 2 MiB on
+/// that is at the end of a large page, of which nothing is made before it is touched.
+fn end_ahead(bytes: u64, end: u64, limit: u64) -> u64 {
+    let wanted = end.saturating_add((bytes / 4).max(LEAST));
+    let unit = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE } else { PAGE_SIZE };
+    wanted.checked_next_multiple_of(unit).unwrap_or(end).min(limit).max(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGE_PAGE_SIZE, LEAST, PAGE_SIZE, end_ahead};
+
+    #[test]
+    fn pieces_grow_with_what_grows() {
+        let start = 0x1000_0000;
+        let (mut end, mut pieces) = (start, 0);
+        while end < start + (64 << 20) {
+            let next = end_ahead(end - start + PAGE_SIZE, end + PAGE_SIZE, u64::MAX);
+            assert!(next > end + PAGE_SIZE && next <= end + ((end - start) / 4).max(LEAST) + 2 * LARGE_PAGE_SIZE);
+            (end, pieces) = (next, pieces + 1);
+        }
+        assert!(pieces < 32, "{pieces} calls for 64 MiB");
+    }
+
+    #[test]
+    fn nothing_is_mapped_where_there_is_no_room() {
+        assert_eq!(end_ahead(1 << 20, 0x40_0000, 0x40_0000), 0x40_0000);
+        assert_eq!(end_ahead(1 << 20, 0x40_0000, 0x40_1000), 0x40_1000);
+        assert_eq!(end_ahead(u64::MAX, u64::MAX - 0xfff, u64::MAX), u64::MAX - 0xfff);
+    }
+}
