@@ -65,7 +65,32 @@ impl Input {
         true
     }
 
+    /// Copies what is there, from one buffer after the other, waiting for none.
     fn drain(&mut self, range: UserRange) -> Result<u64, Fault> {
+        let mut done = 0;
+        while let State::Filled { end, .. } = self.states[self.next] {
+            match self.drain_next(range.part(done, u64::MAX)) {
+                Ok(bytes) => done += bytes,
+                Err(fault) => return if done > 0 { Ok(done) } else { Err(fault) },
+            }
+            // What filled a buffer has more, if only one looks; else the next one is asked about what has happened anyway.
+            if done == range.length() || end == BUFFER && !self.fill(0) || end < BUFFER && !self.look() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes note of the next buffer if it was filled. Says whether there is something to read.
+    fn look(&mut self) -> bool {
+        match self.states[self.next] {
+            State::Posted(number) => Ring::receive().taken(number).is_some() && self.fill(0),
+            State::Filled { .. } => true,
+            State::Empty => false,
+        }
+    }
+
+    fn drain_next(&mut self, range: UserRange) -> Result<u64, Fault> {
         let State::Filled { start, end } = self.states[self.next] else { return Ok(0) };
         let bytes = range.length().min((end - start) as u64) as usize;
         user::write(range.start(), &self.buffers[self.next][start..start + bytes])?;
