@@ -36,6 +36,9 @@ pub const CONSOLE_BYTES: usize = 1 << 20;
 /// Cells in one kernel: what an index of a cell's name can count; memory ends first.
 pub const MAX_CELLS: usize = 1 << 20;
 
+/// Alarms that are too few to be worth clearing of those that nobody waits for any more.
+pub const FEW_ALARMS: usize = 64;
+
 /// Frames that must be free before the gatekeeper lets a cell in: its first paths of tables and what it writes at once.
 pub const ADMISSION_FRAMES: u64 = 64;
 

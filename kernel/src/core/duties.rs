@@ -76,7 +76,7 @@ impl State {
     }
 
     /// When there will be something to do: the next alarm, or the next flush that somebody waits for.
-    pub(super) fn next_duty(&self) -> Nanos {
+    pub(super) fn next_duty(&mut self) -> Nanos {
         let nobody_waits = self.flushes.awaited_by.is_empty() || self.flushes.under_way;
         let flush = if nobody_waits { Nanos::NEVER } else { self.flushes.last + FLUSH_INTERVAL };
         self.next_alarm().min(flush)

@@ -5,7 +5,7 @@ use super::Config;
 use crate::cell::end::{End, Outcome};
 use crate::cell::{Cell, CellId, Resumption, State as CellState};
 use crate::device::console::Console;
-use crate::limits::MAX_CELLS;
+use crate::limits::{FEW_ALARMS, MAX_CELLS};
 use crate::memory::{Frames, Shortage};
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
 use pando_abi::Event;
@@ -183,22 +183,38 @@ impl State {
         if until != Nanos::NEVER {
             self.alarms.push(Reverse((until, id)));
         }
+        // Cells that were woken otherwise, or ended, leave theirs behind; a cell that still idles has one.
+        if self.alarms.len() > 2 * self.places.len() + FEW_ALARMS {
+            let mut alarms = std::mem::take(&mut self.alarms);
+            alarms.retain(|Reverse((until, id))| self.idles_until(*id, *until));
+            self.alarms = alarms;
+        }
+    }
+
+    /// Whether an alarm is still somebody's.
+    fn idles_until(&mut self, id: CellId, until: Nanos) -> bool {
+        self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Idle { until })
     }
 
     /// Wakes whoever's time has come.
     pub(super) fn ring_alarms(&mut self, now: Nanos) {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied().filter(|Reverse((until, _))| *until <= now) {
             self.alarms.pop();
-            let still = self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Idle { until });
-            if still {
+            if self.idles_until(id, until) {
                 self.make_ready(id, Reason::Woken);
             }
         }
     }
 
-    /// When the next alarm rings.
-    pub(super) fn next_alarm(&self) -> Nanos {
-        self.alarms.peek().map_or(Nanos::NEVER, |Reverse((until, _))| *until)
+    /// When the next alarm rings for somebody.
+    pub(super) fn next_alarm(&mut self) -> Nanos {
+        while let Some(Reverse((until, id))) = self.alarms.peek().copied() {
+            if self.idles_until(id, until) {
+                return until;
+            }
+            self.alarms.pop();
+        }
+        Nanos::NEVER
     }
 
     /// Ends a cell that is not running elsewhere: its memory goes to the reaper, its story stays until the operator has heard it.
