@@ -91,8 +91,8 @@ impl Program {
         self.next_check().mov_imm(Rdx, value).cmp(Rax, Rdx).jump_if(Condition::NotZero, failed);
     }
 
-    /// Waits for the test, sets the timer, fills all registers and spins. Returns where.
-    fn spin(&mut self) -> u64 {
+    /// Waits for the test, sets the timer, fills all registers and spins. Returns where its way out starts, and where it spins.
+    fn spin(&mut self) -> (u64, u64) {
         let asm = &mut self.asm;
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, offset::PENDING as i32, 0).call_kernel(Hypercall::Idle { deadline: u64::MAX });
         asm.mov_imm(Rbx, DEADLINE).load(Rax, Rbx, 0).mov_imm(Rbx, VIRTUAL_REGISTERS).store(Rbx, offset::TIMER as i32, Rax);
@@ -105,6 +105,7 @@ impl Program {
             asm.mov_imm(Rax, XMM0).set_xmm0();
         }
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS).cmp(Rbx, Rbx);
+        let way_out = CODE + asm.offset() as u64;
         asm.store_imm(Rbx, offset::LEVEL as i32, 0).store_imm(Rbx, offset::CRITICAL as i32, 0);
         for (register, value) in VALUES {
             asm.mov_imm(register, value);
@@ -117,7 +118,7 @@ impl Program {
         let place = CODE + asm.offset() as u64;
         let again = asm.here();
         asm.pause().jmp(again);
-        place
+        (way_out, place)
     }
 
     /// The handler of the timer: compares everything, and goes back to `start`.
@@ -191,13 +192,16 @@ impl Neighbour {
             program.asm.mov_imm(Rbx, REFERENCE).raw(XSAVE_RBX);
         }
         let start = program.asm.here();
-        let spin = program.spin();
+        let (way_out, spin) = program.spin();
         let handler = CODE + program.asm.offset() as u64;
         program.check(spin, start);
         program.asm.bind(failed).mov(Rdi, R15).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
         let id = lab.cell(&program.asm.finish());
         let control = pando_abi::virtual_registers::Control {
             event_entry: handler,
+            // No upcall until all registers are as they shall be.
+            leave_start: way_out,
+            leave_end: spin,
             stacks: [STACK + 0x1000, STACK + 0x2000],
             level: 1,
             critical: 1,

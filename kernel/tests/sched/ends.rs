@@ -1,1 +1,186 @@
-//! x
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operator ends cells, wherever they are, and hears why they ended.
+
+use crate::cell::exit;
+use pando_abi::Hypercall;
+use pando_kernel::cell::State;
+use pando_kernel::sched::Gatekeeper;
+use pando_kernel::{CellConfig, CellId, Config, End, OperatorError};
+use pando_machine::PageCount;
+use pando_machine::kvm::Omit;
+use pando_testing::lab::{CODE, DATA, Lab, QUOTA, kvm_is_there};
+
+/// A gatekeeper that lets nobody in.
+struct Closed;
+
+impl Gatekeeper for Closed {
+    fn ask(&mut self, _: CellId) {}
+
+    fn admit(&mut self, _: PageCount) -> Option<CellId> {
+        None
+    }
+}
+
+fn spinning(lab: &Lab) -> CellId {
+    lab.launch(|asm| {
+        let again = asm.here();
+        asm.jmp(again);
+    })
+}
+
+/// Ends a cell in a state that `reach` brings about, and checks that everything comes back.
+fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn(State) -> bool) {
+    for mut lab in labs {
+        let before = lab.kernel.free();
+        let id = reach(&mut lab);
+        let (state, ..) = lab.kernel.inspect(id).expect("it lives");
+        assert!(wanted(state), "{state:?}");
+        lab.kernel.end(id, End::Killed).expect("it lives");
+        assert_eq!(lab.kernel.inspect(id).map(drop), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.end(id, End::Killed), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.start(id), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.wait(id).expect("it has ended").end, End::Killed);
+        // Its story has been told: the name is stale.
+        assert_eq!(lab.kernel.wait(id).map(drop), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::NoSuchCell));
+        assert!(lab.kernel.collect(id).is_none());
+        lab.run_all();
+        lab.kernel.settle();
+        assert_eq!((lab.kernel.free(), lab.kernel.cells()), (before, 0));
+    }
+}
+
+#[test]
+fn a_cell_that_is_being_built_can_be_ended() {
+    check_end(Lab::both(), |lab| lab.cell(&[0x90; 8192]), |state| state == State::New);
+}
+
+#[test]
+fn a_cell_that_waits_to_be_let_in_can_be_ended() {
+    let config = || Config { gatekeeper: Box::new(Closed), ..Config::default() };
+    let mut labs = vec![Lab::sim(1, PageCount(1 << 14), 1, config())];
+    if kvm_is_there() {
+        labs.push(Lab::kvm(PageCount(1 << 14), 1, config(), Omit::NOTHING));
+    }
+    let reach = |lab: &mut Lab| {
+        let id = spinning(lab);
+        lab.run_all();
+        id
+    };
+    check_end(labs, reach, |state| state == State::Waiting);
+}
+
+#[test]
+fn a_cell_that_waits_for_its_turn_can_be_ended() {
+    let reach = |lab: &mut Lab| {
+        let id = spinning(lab);
+        lab.turn(0);
+        id
+    };
+    check_end(Lab::both(), reach, |state| state == State::Ready);
+}
+
+#[test]
+fn a_cell_that_idles_can_be_ended() {
+    for deadline in [u64::MAX, u64::MAX - 1] {
+        let reach = |lab: &mut Lab| {
+            let id = lab.launch(|asm| {
+                asm.call_kernel(Hypercall::Idle { deadline }).call_kernel(exit(0));
+            });
+            lab.turn(0);
+            id
+        };
+        check_end(Lab::both(), reach, |state| matches!(state, State::Idle { .. }));
+    }
+}
+
+#[test]
+fn a_template_can_be_ended_while_clones_of_it_live() {
+    for mut lab in Lab::both() {
+        let before = lab.kernel.free();
+        let template = lab.launch(|asm| {
+            asm.mov_imm(pando_testing::asm::Register::Rbx, DATA).store_imm(pando_testing::asm::Register::Rbx, 0, 5);
+            asm.call_kernel(Hypercall::Freeze {}).mov_imm(pando_testing::asm::Register::Rbx, DATA);
+            asm.load(pando_testing::asm::Register::Rdi, pando_testing::asm::Register::Rbx, 0);
+            asm.mov_imm(pando_testing::asm::Register::Rsi, 0).mov_imm(pando_testing::asm::Register::Rax, 0).hypercall();
+        });
+        lab.run_all();
+        let clones: Vec<_> = (0..3).map(|_| lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned")).collect();
+        lab.kernel.end(template, End::Killed).expect("it lives");
+        lab.kernel.settle();
+        for clone in clones {
+            lab.kernel.start(clone).expect("it was not started before");
+            assert_eq!(lab.finish(clone).end, End::Exited { status: 5 });
+        }
+        lab.kernel.collect(template);
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn what_a_cell_is_not_in_the_state_for_is_refused() {
+    for mut lab in Lab::both() {
+        let ready = spinning(&lab);
+        lab.turn(0);
+        let busy = |error: &OperatorError| matches!(error, OperatorError::Busy(State::Ready));
+        assert!(lab.kernel.start(ready).is_err_and(|error| busy(&error)));
+        assert!(lab.kernel.clone_cell(ready, QUOTA).is_err_and(|error| busy(&error)));
+        assert!(lab.kernel.read(ready, DATA, &mut [0]).is_err_and(|error| busy(&error)));
+        assert!(lab.kernel.write(ready, DATA, &[0]).is_err_and(|error| busy(&error)));
+        assert!(lab.kernel.registers(ready).is_err_and(|error| busy(&error)));
+        lab.kernel.end(ready, End::Killed).expect("it lives");
+        let template = lab.launch(|asm| {
+            asm.call_kernel(Hypercall::Freeze {});
+        });
+        lab.run_all();
+        assert_eq!(lab.kernel.start(template), Err(OperatorError::Busy(State::Frozen)));
+        assert_eq!(lab.kernel.wait_frozen(template), Ok(()));
+        let small = lab.kernel.create(CellConfig { quota: PageCount(10), host_name: String::new() });
+        assert_eq!(small, Err(OperatorError::QuotaTooSmall(PageCount(10))));
+        assert_eq!(lab.kernel.clone_cell(template, PageCount(1)), Err(OperatorError::QuotaTooSmall(PageCount(1))));
+    }
+}
+
+#[test]
+fn a_cell_that_ends_instead_of_freezing_says_why() {
+    for mut lab in Lab::both() {
+        let id = lab.launch(|asm| {
+            asm.call_kernel(exit(9));
+        });
+        lab.run_all();
+        assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::Ended(End::Exited { status: 9 })));
+        assert_eq!(lab.kernel.collect(id).map(|outcome| outcome.end), Some(End::Exited { status: 9 }));
+    }
+}
+
+#[test]
+fn a_signal_that_ended_the_program_is_told_with_its_place() {
+    for mut lab in Lab::both() {
+        let id = lab.launch(|asm| {
+            asm.call_kernel(Hypercall::Exit { status: 1, signal: 11, address: 0x1234, instruction: 0x40_1000 });
+        });
+        let end = lab.finish(id).end;
+        assert_eq!(end, End::Signalled { signal: 11, address: 0x1234, instruction: 0x40_1000 });
+        assert_eq!(end.to_string(), "ended by SIGSEGV (segmentation fault): touched address 0x1234 (instruction at 0x401000)");
+    }
+}
+
+#[test]
+fn what_the_libos_counted_is_in_the_report() {
+    for mut lab in Lab::both() {
+        use pando_abi::layout::VIRTUAL_REGISTERS;
+        use pando_abi::virtual_registers::offset;
+        use pando_testing::asm::Register::Rbx;
+        let id = lab.launch(|asm| {
+            asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, offset::REPORT as i32, 100).store_imm(Rbx, offset::REPORT as i32 + 8, 3);
+            asm.store_imm(Rbx, offset::MISSING as i32 + 8, 0b101).call_kernel(exit(0));
+        });
+        let outcome = lab.finish(id);
+        assert_eq!((outcome.report.calls, outcome.report.missing_calls, outcome.report.missing[1]), (100, 3, 0b101));
+        assert_eq!(outcome.counters.hypercalls, 1);
+        assert!(outcome.usage.peak >= outcome.usage.used && outcome.usage.used.0 > 0);
+    }
+}

@@ -1,1 +1,114 @@
-//! x
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Policies are what the kernel is given: other ones make it behave otherwise.
+
+use crate::cell::exit;
+use pando_kernel::cell::State;
+use pando_kernel::sched::{Gatekeeper, Reason, Scheduler};
+use pando_kernel::{CellId, Config, End};
+use pando_machine::PageCount;
+use pando_machine::kvm::Omit;
+use pando_testing::lab::{Lab, kvm_is_there};
+use std::collections::VecDeque;
+
+/// Labs of both kinds with policies of their own.
+fn labs(arena: PageCount, config: impl Fn() -> Config) -> Vec<Lab> {
+    let mut labs = vec![Lab::sim(1, arena, 1, config())];
+    if kvm_is_there() {
+        labs.push(Lab::kvm(arena, 1, config(), Omit::NOTHING));
+    }
+    labs
+}
+
+/// The last that became ready runs first.
+#[derive(Default)]
+struct LastFirst(Vec<CellId>);
+
+impl Scheduler for LastFirst {
+    fn ready(&mut self, cell: CellId, _: Reason) {
+        self.0.push(cell);
+    }
+
+    fn next(&mut self) -> Option<CellId> {
+        self.0.pop()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[test]
+fn the_scheduler_decides_who_is_next() {
+    for mut lab in labs(PageCount(1 << 14), || Config { scheduler: Box::<LastFirst>::default(), ..Config::default() }) {
+        let ids: Vec<_> = (0..4)
+            .map(|status| {
+                lab.launch(|asm| {
+                    asm.call_kernel(exit(status));
+                })
+            })
+            .collect();
+        for (left, id) in ids.into_iter().enumerate().rev() {
+            assert!(lab.kernel.inspect(id).is_ok(), "it ran before its turn");
+            lab.finish(id);
+            assert_eq!(lab.kernel.cells(), left, "another cell ran");
+        }
+    }
+}
+
+/// Lets so many in at once, and the next when one is gone.
+struct Doorkeeper {
+    waiting: VecDeque<CellId>,
+    places: usize,
+}
+
+impl Gatekeeper for Doorkeeper {
+    fn ask(&mut self, cell: CellId) {
+        self.waiting.push_back(cell);
+    }
+
+    fn admit(&mut self, _: PageCount) -> Option<CellId> {
+        let id = self.waiting.pop_front_if(|_| self.places > 0)?;
+        self.places -= 1;
+        Some(id)
+    }
+}
+
+#[test]
+fn the_gatekeeper_decides_who_is_let_in() {
+    let config = || Config { gatekeeper: Box::new(Doorkeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
+    for mut lab in labs(PageCount(1 << 14), config) {
+        let ids: Vec<_> = (0..4)
+            .map(|status| {
+                lab.launch(|asm| {
+                    asm.call_kernel(exit(status));
+                })
+            })
+            .collect();
+        lab.run_all();
+        assert!(ids[..2].iter().all(|id| lab.kernel.collect(*id).is_some()));
+        for id in &ids[2..] {
+            assert_eq!(lab.kernel.inspect(*id).expect("it waits").0, State::Waiting);
+        }
+    }
+}
+
+#[test]
+fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
+    for mut lab in labs(PageCount(1 << 12), Config::default) {
+        // One cell has nearly everything.
+        let free = lab.kernel.free().0;
+        let big = lab.cell_with(b"\xeb\xfe", PageCount(free));
+        let flags = pando_abi::MapFlags::eager(pando_abi::Permissions::READ_WRITE);
+        let rest = PageCount(lab.kernel.free().0 - 60);
+        lab.kernel.map(big, 0x2000_0000, rest, flags).expect("there is room");
+        let waiting =
+            lab.kernel.create(pando_kernel::CellConfig { quota: PageCount(256), host_name: String::new() }).expect("room for a cell");
+        lab.kernel.start(waiting).expect("it was not started before");
+        lab.run_all();
+        assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, State::Waiting);
+        lab.kernel.end(big, End::Killed).expect("it lives");
+        lab.kernel.settle();
+        // Nobody asked again: it is let in because there is memory. Without code it faults.
+        assert!(matches!(lab.finish(waiting).end, End::Fault(_)));
+    }
+}

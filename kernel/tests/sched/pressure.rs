@@ -1,1 +1,109 @@
-//! x
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! When the machine is full, the memory policy says who goes.
+
+use crate::cell::exit;
+use pando_abi::layout::SLOT_SIZE;
+use pando_abi::{Hypercall, MapFlags, Permissions};
+use pando_kernel::sched::MemoryPolicy;
+use pando_kernel::{CellId, Config, End};
+use pando_machine::PageCount;
+use pando_machine::kvm::Omit;
+use pando_testing::asm::Condition;
+use pando_testing::asm::Register::{R15, Rbx};
+use pando_testing::lab::{Lab, kvm_is_there};
+
+const ARENA: PageCount = PageCount(1 << 13);
+
+fn labs(config: impl Fn() -> Config) -> Vec<Lab> {
+    let mut labs = vec![Lab::sim(1, ARENA, 1, config())];
+    if kvm_is_there() {
+        labs.push(Lab::kvm(ARENA, 1, config(), Omit::NOTHING));
+    }
+    labs
+}
+
+/// A started cell that touches so many pages, one by one, and exits with 0.
+fn toucher(lab: &Lab, pages: u64) -> CellId {
+    let mut asm = pando_testing::asm::Asm::new();
+    let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
+    asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages, flags }).mov_imm(Rbx, SLOT_SIZE).mov_imm(R15, pages);
+    let again = asm.here();
+    asm.store(Rbx, 0, R15).add_imm(Rbx, 0x1000).dec(R15).jump_if(Condition::NotZero, again).call_kernel(exit(0));
+    let id = lab.cell_with(&asm.finish(), ARENA);
+    lab.kernel.start(id).expect("it was not started before");
+    id
+}
+
+#[test]
+fn who_has_most_is_ended_and_the_others_go_on() {
+    for mut lab in labs(Config::default) {
+        let before = lab.kernel.free();
+        // An idle cell that has a lot, one that wants more than there is left, and a small one.
+        let hoarder = lab.cell_with(b"\x90", ARENA);
+        let flags = MapFlags::eager(Permissions::READ_WRITE);
+        lab.kernel.map(hoarder, 0x2000_0000, PageCount(before.0 / 2), flags).expect("there is room");
+        let small = toucher(&lab, 100);
+        let wants = toucher(&lab, before.0 * 2 / 3);
+        assert_eq!(lab.finish(small).end, End::Exited { status: 0 });
+        // It has less than the hoarder when the machine is full, and gets what that had.
+        assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
+        let end = lab.kernel.collect(hoarder).expect("it was ended").end;
+        assert_eq!(end, End::MachineFull);
+        assert_eq!(end.to_string(), "the machine is out of memory, and this cell used most");
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn who_wants_more_than_there_is_goes_itself() {
+    for mut lab in labs(Config::default) {
+        let before = lab.kernel.free();
+        let small = toucher(&lab, 100);
+        let wants = toucher(&lab, before.0 * 2);
+        assert_eq!(lab.finish(wants).end, End::MachineFull);
+        assert_eq!(lab.finish(small).end, End::Exited { status: 0 });
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+/// Nobody goes.
+struct Mercy;
+
+impl MemoryPolicy for Mercy {
+    fn victim(&mut self, _: &mut dyn Iterator<Item = (CellId, PageCount)>) -> Option<CellId> {
+        None
+    }
+}
+
+#[test]
+fn without_a_victim_who_asked_goes() {
+    for mut lab in labs(|| Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
+        let before = lab.kernel.free();
+        let hoarder = lab.cell_with(b"\x90", ARENA);
+        let flags = MapFlags::eager(Permissions::READ_WRITE);
+        lab.kernel.map(hoarder, 0x2000_0000, PageCount(before.0 / 2), flags).expect("there is room");
+        let wants = toucher(&lab, before.0 * 2 / 3);
+        assert_eq!(lab.finish(wants).end, End::MachineFull);
+        lab.kernel.end(hoarder, End::Killed).expect("it lives");
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn templates_are_never_victims() {
+    for mut lab in labs(Config::default) {
+        let free = lab.kernel.free();
+        let mut asm = pando_testing::asm::Asm::new();
+        let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+        asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages: free.0 / 2, flags }).call_kernel(Hypercall::Freeze {});
+        let template = lab.cell_with(&asm.finish(), ARENA);
+        lab.kernel.start(template).expect("it was not started before");
+        lab.run_all();
+        let wants = toucher(&lab, free.0 * 2 / 3);
+        assert_eq!(lab.finish(wants).end, End::MachineFull);
+        assert_eq!(lab.kernel.wait_frozen(template), Ok(()));
+    }
+}
