@@ -20,7 +20,8 @@
 //! 4. A frame goes to somebody else only when no vCPU runs on a root that reaches it: edits happen while the cell is not running, and it is
 //!    re-entered on the root that the edit left. ([`space`]: `root`)
 //! 5. The kernel's own writes into a page break the sharing first. ([`copy`])
-//! 6. A root gets a new stamp when it is built and when its cell moves to another vCPU, so that the vCPU forgets what it saw. ([`space`]: `root`)
+//! 6. A root gets a new stamp when it is built, when its cell moves to another vCPU, and when a page is copied in place that it shows at two addresses,
+//!    so that the vCPU forgets what it saw. ([`space`]: `root`, [`spaces`]: `resolve`)
 //!    A fault that the tables say cannot happen is spurious: retry. ([`fault`])
 //! 7. Entries are written with single atomic stores, and never point outside the arena. ([`pando_machine::Arena::store`])
 //!

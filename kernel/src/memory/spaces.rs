@@ -304,10 +304,21 @@ impl SpaceSet {
     pub fn resolve(&mut self, frames: &mut Frames, address: u64, access: Access) -> Result<Fault, Shortage> {
         let account = self.account;
         let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
-        match self.tree(range.space, range.slot) {
-            Some(tree) => tree.resolve(frames, account, range.pages.start, access),
-            None => Ok(Fault::Refused),
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
+        let fault = tree.resolve(frames, account, range.pages.start, access)?;
+        if fault == Fault::Copied && self.shows_elsewhere(range.slot) {
+            // The retried write tells the vCPU about the copy at one of its addresses only.
+            self.restamp(frames);
         }
+        Ok(fault)
+    }
+
+    /// Whether the running space mounts what lies in a slot in another one, too.
+    fn shows_elsewhere(&mut self, slot: usize) -> bool {
+        let Ok(space) = self.space(self.current) else { return false };
+        let Some(Part::Segment(index)) = space.at(slot) else { return false };
+        let index = *index;
+        space.mounts.iter().any(|mount| mount.slot != slot && matches!(mount.part, Part::Segment(other) if other == index))
     }
 
     /// Moves the path to an address of the running space into fresh tables.
