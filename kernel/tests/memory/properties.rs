@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The property itself, on every machine.
+//! The property itself, on every machine, and what it has found.
 
 use crate::{driver, kvm, seed, sim};
+use pando_abi::layout::SLOT_SIZE;
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
+use pando_kernel::End;
 use pando_kernel::memory::Rules;
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{kvm_is_there, repetitions};
+use pando_testing::asm::Register::{Rax, Rbx, Rcx, Rdi, Rsi};
+use pando_testing::lab::{Lab, QUOTA, kvm_is_there, repetitions};
 
 #[test]
 fn every_cell_finds_its_memory_as_the_model_says_on_sim() {
@@ -23,4 +28,30 @@ fn every_cell_finds_its_memory_as_the_model_says_on_kvm() {
     let operations = repetitions(1_000, 20_000, 500_000);
     let tally = driver::run(kvm(Rules::ALL_KEPT, Omit::NOTHING), seed, operations.into()).unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{tally:?}");
+}
+
+/// A copy in place was seen at the address that was written, and not at the page's other one.
+#[test]
+fn a_page_that_a_space_shows_twice_is_one_page() {
+    const HERE: u64 = SLOT_SIZE;
+    const THERE: u64 = 2 * SLOT_SIZE;
+    let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
+    for mut lab in Lab::both() {
+        let template = lab.launch(|asm| {
+            asm.call_kernel(Hypercall::SegmentCreate {});
+            for address in [HERE, THERE] {
+                asm.call_kernel(Hypercall::Share { segment: 1, space: CURRENT_SPACE, address });
+            }
+            asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: HERE, pages: 2, flags });
+            asm.mov_imm(Rbx, HERE).mov_imm(Rcx, THERE).store_imm(Rbx, 0, 1).store_imm(Rbx, PAGE_SIZE as i32, 1);
+            asm.call_kernel(Hypercall::Freeze {});
+            // The clone takes the tables first, by writing the page beside; then it reads the page at one address and writes it at the other.
+            asm.store_imm(Rbx, PAGE_SIZE as i32, 2).load(Rdi, Rcx, 0).store_imm(Rbx, 0, 3).load(Rdi, Rcx, 0);
+            asm.mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
+        });
+        lab.run_all();
+        let clone = lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned");
+        lab.kernel.start(clone).expect("it was not started before");
+        assert_eq!(lab.finish(clone).end, End::Exited { status: 3 });
+    }
 }
