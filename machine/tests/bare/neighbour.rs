@@ -140,7 +140,7 @@ impl Neighbour {
     fn run(&self, bare: &mut Bare, context: &mut Context) -> Exit {
         // A late signal for the other context may interrupt this one.
         for _ in 0..4 {
-            let deadline = bare.machine.now() + Duration::from_secs(20);
+            let deadline = bare.machine.now() + Duration::from_secs(5);
             let exit = bare.vcpu.run(Root { table: self.root, stamp: 0 }, context, deadline);
             if exit != Exit::Interrupted {
                 return exit;

@@ -112,7 +112,7 @@ fn overwritten(omit: Omit) -> Option<usize> {
     let mut context = bare.start(assemble!("syscall"));
     (context.registers.rsp, context.registers.rflags) = (0xffff_ffff_8000_9800, 0x100);
     let exit = bare.run(&mut context);
-    assert_eq!(context.registers.rip, CODE + 2, "{exit:?}");
+    assert!(matches!(exit, Exit::Syscall | Exit::Exception(Exception { vector: 1, .. })), "{exit:?}");
     let after = bare.content(task);
     (0..before.len()).find(|at| before[*at] != after[*at])
 }

@@ -4,7 +4,7 @@
 use crate::assemble;
 use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
 use crate::bare::{CODE, DATA, size};
-use Outcome::{AnyFault, Calls, Continues, Ends, Fault, Syscall};
+use Outcome::{Continues, Fault, Syscall};
 use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
 use pando_machine::Exit;
 use std::time::Duration;
@@ -121,11 +121,12 @@ fn follow(pair: &mut Pair, mut context: pando_machine::Context, name: &str) {
 fn an_interrupted_single_step_is_not_lost() {
     let mut pair = Pair::new();
     let code = assemble!("nop", "nop", "nop", "nop", "syscall", "nop", "nop");
+    // Once without steps, so that everything is mapped: Bochs reports a step too many over a fault of the host's.
+    pair.attack(&Attack::new("without steps", code, &[Syscall]));
     let mut context = pair.start(code);
     context.registers.rflags = STEP;
-    let allowed = [Fault(1), Syscall, Calls, AnyFault, Ends];
     for step in 1..=4 {
-        let attack = Attack::new(&format!("step {step}"), code, &allowed[..1]);
+        let attack = Attack::new(&format!("step {step}"), code, &[Fault(1)]);
         context = pair.attack_from(&attack, context);
         assert_eq!(context.registers.rip, CODE + step);
     }

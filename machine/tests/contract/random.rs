@@ -88,7 +88,7 @@ fn run(pair: &mut Pair, number: u64) {
     pair.bare.write(pair.bare.data, 0, &page);
     pair.start(&code);
     let mut context = context(&mut random);
-    for turn in 0..random.u8(1..6) {
+    for turn in 0..random.u8(1..4) {
         let exit = pair.turn(&mut context, Duration::from_micros(300), &format!("{name}, turn {turn}"));
         match exit {
             Exit::Violation(violation) => return assert!(is_clear(&violation), "{name}: {violation}"),
