@@ -86,7 +86,7 @@ fn check_results(court: &Court, id: CellId, name: &str) {
 fn random_hypercalls_disturb_nobody() {
     let seed = crate::random::seed();
     for mut court in Court::both() {
-        for number in 0..u64::from(repetitions(300, 20_000, 1_000_000)) / u64::from(CALLS) {
+        for number in 0..u64::from(repetitions(300, 4_000, 1_000_000)) / u64::from(CALLS) {
             let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
             let name = format!("hypercalls of seed {seed}, program {number}");
             let quota = pando_machine::PageCount(random.u64(300..3000));
