@@ -35,9 +35,14 @@ impl Sample {
         self.quantile(0.5)
     }
 
+    /// The distance between the quartiles.
+    pub(crate) fn width(&self) -> f64 {
+        self.quantile(0.75) - self.quantile(0.25)
+    }
+
     /// The distance between the quartiles, relative to the median.
     pub(crate) fn spread(&self) -> f64 {
-        (self.quantile(0.75) - self.quantile(0.25)) / self.median()
+        self.width() / self.median()
     }
 }
 

@@ -110,40 +110,47 @@ fn count(
     // What is there once, whatever the number of clones, shall not count.
     let clone = make(stage)?;
     let used = stage.kernel.inspect(clone)?.2;
-    let (heap, free) = (usage::heap(), stage.kernel.free());
-    let mut falls = Vec::new();
-    let mut available = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
+    let free = stage.kernel.free();
+    let mut moments = vec![Moment::now()?];
     for _ in 0..STEPS {
         make(stage)?;
-        let now = usage::available().map_err(BenchError::host("read /proc/meminfo"))?;
-        falls.push((available - now) / in_step as f64);
-        available = now;
+        moments.push(Moment::now()?);
     }
     let clones = (STEPS * in_step) as f64;
-    let heap = heap.zip(usage::heap()).map_or(0.0, |(before, after)| (after - before) / clones);
     let frames = (free - stage.kernel.free()).bytes() as f64 / clones;
     let pages = (used.used - used.tables - used.retired).bytes() as f64;
-    let (total, spread) = steady(falls);
+    let own = (moments[STEPS].own - moments[0].own) / clones;
+    let kvm = kernel_share(&moments, in_step);
+    let total = own + kvm.median();
     let row = |name, value| Row::of(name, value, "bytes");
-    report(Row { spread: Some(spread), ..row(kind.total, total) }.noting(format!("{clones} clones: {}", kind.note)));
+    report(Row { spread: Some(kvm.width() / total), ..row(kind.total, total) }.noting(format!("{clones} clones: {}", kind.note)));
     report(row(kind.pages, pages).noting("frames that hold data"));
     report(row(kind.tables, frames - pages).noting("frames that are tables, retired ones included"));
-    report(row(kind.objects, heap).noting("the kernel's objects, as this process's heap shows them"));
-    report(row(kind.kvm, total - frames - heap).noting("the rest: KVM's own"));
+    report(row(kind.objects, own - frames).noting("what else this process took: the kernel's objects"));
+    report(row(kind.kvm, kvm.median()).noting("what the host's kernel took: KVM's own"));
     Ok(())
 }
 
-/// The mean of steps that are nearly alike, and their spread. A step below nothing or above twice the median is another program's doing and counts as
-/// the median.
-fn steady(mut steps: Vec<f64>) -> (f64, f64) {
-    let all = Sample::of(steps.clone());
-    let median = all.median();
-    for step in &mut steps {
-        if !(0.0..=2.0 * median).contains(step) {
-            *step = median;
-        }
+/// What memory looks like at one moment, in bytes.
+struct Moment {
+    own: f64,
+    for_programs: f64,
+}
+
+impl Moment {
+    fn now() -> Result<Moment, BenchError> {
+        let read = BenchError::host("read what memory the host has");
+        let both = usage::own().and_then(|own| Ok(Moment { own, for_programs: usage::for_programs()? }));
+        both.map_err(read)
     }
-    (steps.iter().sum::<f64>() / steps.len() as f64, all.spread())
+}
+
+/// What the host's kernel took for each clone: the fall of what it has for programs, over each half of the run that starts in its first half. (From the
+/// first moment to the last alone, one moment at which other programs are busy would spoil it.)
+fn kernel_share(moments: &[Moment], in_step: usize) -> Sample {
+    let half = moments.len() / 2;
+    let falls = moments.iter().zip(&moments[half..]).map(|(before, after)| before.for_programs - after.for_programs);
+    Sample::of(falls.map(|fall| fall / (half * in_step) as f64).collect())
 }
 
 /// A template without a libOS whose clones write what a small program writes, and then idle.
@@ -168,12 +175,12 @@ fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
 
 #[cfg(test)]
 mod tests {
-    use super::steady;
+    use super::{Moment, kernel_share};
 
     #[test]
-    fn what_other_programs_take_and_give_back_does_not_count() {
-        let (mean, spread) = steady(vec![10.0, 12.0, 1e6, 11.0, -1e6]);
-        assert_eq!(mean, 11.0);
-        assert_eq!(spread, 2.0 / 11.0);
+    fn what_other_programs_do_for_a_moment_does_not_count() {
+        let moment = |left| Moment { own: 0.0, for_programs: left };
+        let moments = [90.0, 80.0, 70.0, 600.0, 50.0, 40.0, 30.0, -900.0, 10.0].map(moment);
+        assert_eq!(kernel_share(&moments, 10).median(), 1.0);
     }
 }
