@@ -33,6 +33,9 @@ pub const SPURIOUS_FAULTS: u32 = 64;
 /// Bytes that a console keeps for its host, and for its cell, before it holds back the other side.
 pub const CONSOLE_BYTES: usize = 1 << 20;
 
+/// Pieces in which a console keeps them: a cell that says a byte on one stream and a byte on the other makes a piece of each.
+pub const CONSOLE_PIECES: usize = 4096;
+
 /// Cells in one kernel: what an index of a cell's name can count; memory ends first.
 pub const MAX_CELLS: usize = 1 << 20;
 

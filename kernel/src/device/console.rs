@@ -5,7 +5,7 @@
 //! a port's owner wakes the cell only after letting go of the port.
 
 use super::ring::RingState;
-use crate::limits::CONSOLE_BYTES;
+use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, Shortage, SpaceSet};
 use pando_abi::layout::CONSOLE_RINGS;
@@ -43,6 +43,22 @@ pub struct ConsolePort {
     buffers: Mutex<Buffers>,
     changed: Condvar,
     wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Buffers {
+    /// How much more the cell may say. Nothing once it has said much in little pieces, each of which costs more than its bytes.
+    fn room(&self) -> usize {
+        if self.output.len() < CONSOLE_PIECES { CONSOLE_BYTES.saturating_sub(self.output_bytes) } else { 0 }
+    }
+
+    /// Keeps what the cell said; little pieces for the same stream become one.
+    fn append(&mut self, stream: Stream, bytes: Vec<u8>) {
+        self.output_bytes += bytes.len();
+        match self.output.back_mut() {
+            Some((last, piece)) if *last == stream && piece.len() + bytes.len() <= MAX_DESCRIPTOR_BYTES as usize => piece.extend(bytes),
+            _ => self.output.push_back((stream, bytes)),
+        }
+    }
 }
 
 impl ConsolePort {
@@ -138,7 +154,8 @@ impl Console {
         &self.port
     }
 
-    /// Moves what can be moved between rings and buffers; `true` if that is something the cell waits for. Bounded by what the buffers hold.
+    /// Moves what can be moved between rings and buffers; `true` if that is something the cell waits for. Bounded by what the buffers hold, whatever the
+    /// descriptors say.
     ///
     /// # Errors
     /// No memory for a page of the cell's that would have to be made.
@@ -150,6 +167,8 @@ impl Console {
 
     fn serve_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
         let mut moved = false;
+        // Descriptors that lead nowhere may cost as much as the buffer holds, and no more.
+        let mut budget = CONSOLE_BYTES;
         // The ring's length bounds the loop even if the cell's count runs on.
         for _ in 0..TRANSMIT_DESCRIPTORS {
             let Some(descriptor) = self.transmit.next(frames, memory) else { break };
@@ -162,15 +181,20 @@ impl Console {
                     continue;
                 }
             };
+            let length = descriptor.length.min(MAX_DESCRIPTOR_BYTES);
             // The cell may have made the descriptor shorter since its first part went out.
-            let left = descriptor.length.min(MAX_DESCRIPTOR_BYTES).saturating_sub(self.progress);
+            let left = length.saturating_sub(self.progress) as usize;
             let mut buffers = self.port.lock();
-            let room = CONSOLE_BYTES.saturating_sub(buffers.output_bytes);
+            let room = buffers.room();
             if room == 0 && left > 0 {
                 buffers.cell_waits = true;
                 break;
             }
-            let count = room.min(left as usize);
+            let count = room.min(left);
+            if count > budget {
+                break;
+            }
+            budget -= count;
             let mut bytes = vec![0; count];
             let address = descriptor.address.wrapping_add(u64::from(self.progress));
             if memory.read(frames, address, &mut bytes, Behalf::Cell).is_err() {
@@ -179,15 +203,14 @@ impl Console {
                 moved = true;
                 continue;
             }
-            buffers.output_bytes += count;
             if count > 0 {
-                buffers.output.push_back((stream, bytes));
+                buffers.append(stream, bytes);
                 self.port.changed.notify_all();
             }
             drop(buffers);
             self.progress += count as u32;
-            if count == left as usize {
-                self.finish_transmit(frames, memory, descriptor.length)?;
+            if count == left {
+                self.finish_transmit(frames, memory, length)?;
                 moved = true;
             }
         }
