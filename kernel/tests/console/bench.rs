@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cell that idles, and a test that writes its rings: each kick makes the kernel look at them.
+
+use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
+use pando_abi::limits::{RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use pando_abi::ring::{ConsoleRings, Descriptor};
+use pando_abi::{Event, Hypercall, MapFlags, Permissions};
+use pando_kernel::cell::State;
+use pando_kernel::{CellId, ConsolePort, End, Stream};
+use pando_machine::{Nanos, PageCount};
+use pando_testing::asm::Asm;
+use pando_testing::asm::Register::Rbx;
+use pando_testing::lab::Lab;
+use std::mem::offset_of;
+use std::sync::Arc;
+
+/// Where the cell has memory for what it says and hears: 4 MiB.
+pub const MEMORY: u64 = 0x2000_0000;
+/// What a descriptor's length says when its memory was not the cell's to use.
+pub const FAULTED: u32 = u32::MAX;
+
+/// Which of the two rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// From the cell.
+    Transmit,
+    /// To the cell.
+    Receive,
+}
+
+impl Ring {
+    fn address(self) -> u64 {
+        CONSOLE_RINGS
+            + match self {
+                Ring::Transmit => offset_of!(ConsoleRings, transmit),
+                Ring::Receive => offset_of!(ConsoleRings, receive),
+            } as u64
+    }
+
+    pub fn length(self) -> u64 {
+        match self {
+            Ring::Transmit => TRANSMIT_DESCRIPTORS as u64,
+            Ring::Receive => RECEIVE_DESCRIPTORS as u64,
+        }
+    }
+
+    fn place(self, index: u64) -> u64 {
+        self.address() + 16 + index % self.length() * Descriptor::SIZE as u64
+    }
+}
+
+/// The cell and its console.
+pub struct Bench {
+    pub lab: Lab,
+    pub id: CellId,
+    pub port: Arc<ConsolePort>,
+    free: PageCount,
+}
+
+impl Bench {
+    /// On every machine.
+    pub fn both() -> Vec<Bench> {
+        Lab::both().into_iter().map(Bench::new).collect()
+    }
+
+    fn new(mut lab: Lab) -> Bench {
+        let free = lab.kernel.free();
+        let mut asm = Asm::new();
+        let again = asm.here();
+        asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).call_kernel(Hypercall::Idle { deadline: u64::MAX }).jmp(again);
+        let id = lab.cell(&asm.finish());
+        lab.kernel.map(id, MEMORY, PageCount(1024), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its memory");
+        let port = lab.kernel.console(id).expect("it lives");
+        lab.kernel.start(id).expect("it was not started before");
+        lab.run_all();
+        Bench { lab, id, port, free }
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) {
+        self.lab.kernel.write(self.id, address, bytes).expect("it idles, and the memory is mapped");
+    }
+
+    pub fn read(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.lab.kernel.read(self.id, address, &mut bytes).expect("it idles, and the memory is mapped");
+        bytes
+    }
+
+    fn word(&self, address: u64) -> u64 {
+        u64::from_le_bytes(self.read(address, 8).try_into().expect("eight bytes"))
+    }
+
+    pub fn set_posted(&self, ring: Ring, posted: u64) {
+        self.write(ring.address(), &posted.to_le_bytes());
+    }
+
+    pub fn set_taken(&self, ring: Ring, taken: u64) {
+        self.write(ring.address() + 8, &taken.to_le_bytes());
+    }
+
+    pub fn taken(&self, ring: Ring) -> u64 {
+        self.word(ring.address() + 8)
+    }
+
+    pub fn posted(&self, ring: Ring) -> u64 {
+        self.word(ring.address())
+    }
+
+    /// Writes a descriptor without posting it.
+    pub fn set(&self, ring: Ring, index: u64, descriptor: Descriptor) {
+        let bytes: Vec<u8> = descriptor.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
+        self.write(ring.place(index), &bytes);
+    }
+
+    pub fn descriptor(&self, ring: Ring, index: u64) -> Descriptor {
+        Descriptor::from_words([self.word(ring.place(index)), self.word(ring.place(index) + 8)])
+    }
+
+    /// Posts a descriptor as the next one; returns its index.
+    pub fn post(&self, ring: Ring, address: u64, length: u32, tag: u32) -> u64 {
+        let index = self.posted(ring);
+        self.set(ring, index, Descriptor { address, length, tag });
+        self.set_posted(ring, index.wrapping_add(1));
+        index
+    }
+
+    /// Makes the kernel look at the rings; the cell must be idle again afterwards.
+    pub fn kick(&mut self) {
+        self.lab.kernel.raise(self.id, Event::Terminate);
+        self.lab.run_all();
+        let (state, ..) = self.lab.kernel.inspect(self.id).expect("nothing that stands in a ring ends a cell");
+        assert_eq!(state, State::Idle { until: Nanos::NEVER });
+    }
+
+    /// Gives the cell input, which wakes it.
+    pub fn send(&mut self, bytes: &[u8]) {
+        assert!(self.port.send(bytes), "the cell ended");
+        self.lab.run_all();
+    }
+
+    /// What the cell has said and nobody has heard, if it has said so much.
+    pub fn hear(&self, bytes: usize) -> Vec<(Stream, Vec<u8>)> {
+        let mut heard = Vec::new();
+        let mut count = 0;
+        while count < bytes {
+            let (stream, piece) = self.port.receive().expect("the cell lives");
+            count += piece.len();
+            heard.push((stream, piece));
+        }
+        assert_eq!(count, bytes, "more than was expected");
+        heard
+    }
+
+    /// The same, all from one stream.
+    pub fn hear_from(&self, stream: Stream, bytes: usize) -> Vec<u8> {
+        let heard = self.hear(bytes);
+        assert!(heard.iter().all(|(from, _)| *from == stream));
+        heard.into_iter().flat_map(|(_, bytes)| bytes).collect()
+    }
+
+    /// Ends the cell: nothing is left to hear, and every frame comes back.
+    pub fn close(self) {
+        self.lab.kernel.end(self.id, End::Killed).expect("it idles");
+        assert_eq!(self.port.receive(), None, "somebody said more");
+        self.lab.kernel.settle();
+        assert_eq!(self.lab.kernel.free(), self.free);
+    }
+}

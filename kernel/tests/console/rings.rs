@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What rings are for: bytes in their order, each stream by its tag, held back where the other side does not take them.
+
+use crate::bench::{Bench, MEMORY, Ring};
+use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
+use pando_abi::ring::{ERRORS, OUTPUT};
+use pando_kernel::Stream;
+use pando_kernel::limits::CONSOLE_BYTES;
+use pando_testing::lab::QUOTA;
+
+/// Bytes that do not repeat soon.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+#[test]
+fn what_a_cell_says_comes_in_order_and_by_stream() {
+    for mut bench in Bench::both() {
+        bench.write(MEMORY, b"hello, world\nalas\n");
+        for (offset, length, tag) in [(0, 6, OUTPUT), (13, 5, ERRORS), (6, 7, OUTPUT)] {
+            bench.post(Ring::Transmit, MEMORY + offset, length, tag);
+        }
+        bench.kick();
+        assert_eq!(bench.taken(Ring::Transmit), 3);
+        let wanted = [(Stream::Output, &b"hello,"[..]), (Stream::Errors, b"alas\n"), (Stream::Output, b" world\n")];
+        for (heard, (stream, bytes)) in bench.hear(18).into_iter().zip(wanted) {
+            assert_eq!(heard, (stream, bytes.to_vec()));
+        }
+        let lengths = [0, 1, 2].map(|index| bench.descriptor(Ring::Transmit, index).length);
+        assert_eq!(lengths, [6, 5, 7]);
+        bench.close();
+    }
+}
+
+#[test]
+fn what_a_cell_hears_lies_where_it_wanted_it() {
+    for mut bench in Bench::both() {
+        // Sent before and after there is room for it.
+        bench.send(b"first ");
+        bench.post(Ring::Receive, MEMORY + 10, 4, 0);
+        bench.post(Ring::Receive, MEMORY + 0x1000, 100, 0);
+        bench.kick();
+        assert_eq!(bench.taken(Ring::Receive), 2);
+        assert_eq!((bench.read(MEMORY + 10, 5), bench.read(MEMORY + 0x1000, 3)), (b"firs\0".to_vec(), b"t \0".to_vec()));
+        assert_eq!([0, 1].map(|index| bench.descriptor(Ring::Receive, index).length), [4, 2]);
+        bench.post(Ring::Receive, MEMORY + 0x1ffe, 8, 0);
+        bench.kick();
+        assert_eq!(bench.taken(Ring::Receive), 2, "there is nothing to take it");
+        bench.send(b"second");
+        assert_eq!((bench.taken(Ring::Receive), bench.read(MEMORY + 0x1ffe, 6)), (3, b"second".to_vec()));
+        bench.close();
+    }
+}
+
+#[test]
+fn the_end_of_the_input_is_a_length_of_zero_and_stays() {
+    for mut bench in Bench::both() {
+        bench.send(b"abc");
+        bench.port.close_input();
+        bench.lab.run_all();
+        for length in [2, 5, 5, 5] {
+            bench.post(Ring::Receive, MEMORY, length, 0);
+        }
+        bench.kick();
+        assert_eq!(bench.taken(Ring::Receive), 4);
+        assert_eq!([0, 1, 2, 3].map(|index| bench.descriptor(Ring::Receive, index).length), [2, 1, 0, 0]);
+        bench.close();
+    }
+}
+
+#[test]
+fn a_cell_that_nobody_hears_is_held_back() {
+    for mut bench in Bench::both() {
+        let said = pattern(2 * CONSOLE_BYTES);
+        bench.write(MEMORY, &said);
+        let piece = 150_000;
+        let count = said.len().div_ceil(piece);
+        for index in 0..count {
+            let start = index * piece;
+            bench.post(Ring::Transmit, MEMORY + start as u64, piece.min(said.len() - start) as u32, OUTPUT);
+        }
+        bench.kick();
+        // As many as fit; the next one is there in part.
+        assert_eq!(bench.taken(Ring::Transmit), (CONSOLE_BYTES / piece) as u64);
+        for _ in 0..3 {
+            bench.kick();
+        }
+        assert_eq!(bench.taken(Ring::Transmit), (CONSOLE_BYTES / piece) as u64);
+        // Hearing makes room, and wakes the cell once there is much.
+        let mut heard = bench.hear_from(Stream::Output, CONSOLE_BYTES);
+        bench.lab.run_all();
+        assert_eq!(bench.taken(Ring::Transmit), count as u64);
+        heard.extend(bench.hear_from(Stream::Output, CONSOLE_BYTES));
+        assert!(heard == said, "bytes were lost, repeated or changed");
+        bench.close();
+    }
+}
+
+#[test]
+fn a_descriptor_reaches_so_far_and_no_further() {
+    for mut bench in Bench::both() {
+        let most = MAX_DESCRIPTOR_BYTES as usize;
+        let said = pattern(most + 100);
+        bench.write(MEMORY, &said);
+        bench.post(Ring::Transmit, MEMORY, most as u32, OUTPUT);
+        bench.post(Ring::Transmit, MEMORY, most as u32 + 100, OUTPUT);
+        bench.post(Ring::Transmit, MEMORY, u32::MAX - 1, OUTPUT);
+        bench.kick();
+        let heard = bench.hear_from(Stream::Output, 3 * most);
+        assert!(heard.chunks(most).all(|chunk| chunk == &said[..most]));
+        // Each says how much of it was taken.
+        assert_eq!([0, 1, 2].map(|index| bench.descriptor(Ring::Transmit, index).length), [most as u32; 3]);
+        bench.send(&said);
+        bench.post(Ring::Receive, MEMORY, u32::MAX, 0);
+        bench.kick();
+        assert_eq!(bench.descriptor(Ring::Receive, 0).length, most as u32);
+        bench.close();
+    }
+}
+
+#[test]
+fn little_pieces_do_not_pile_up() {
+    use pando_kernel::limits::CONSOLE_PIECES;
+    for mut bench in Bench::both() {
+        bench.write(MEMORY, b"ab");
+        // On one stream they become one piece, on two they are as many as may be, and then the cell is held back.
+        for (tags, most) in [([OUTPUT, OUTPUT], 1), ([OUTPUT, ERRORS], CONSOLE_PIECES)] {
+            let mut said = 0;
+            for _ in 0..CONSOLE_PIECES / 32 {
+                for index in 0..64u64 {
+                    bench.post(Ring::Transmit, MEMORY + index % 2, 1, tags[index as usize % 2]);
+                }
+                bench.kick();
+                said += 64;
+                let waiting = bench.posted(Ring::Transmit) - bench.taken(Ring::Transmit);
+                if waiting > 0 {
+                    // Take back what the kernel has not seen.
+                    said -= waiting as usize;
+                    bench.set_posted(Ring::Transmit, bench.taken(Ring::Transmit));
+                    break;
+                }
+            }
+            let heard = bench.hear(said);
+            assert!(heard.len() <= most, "{} pieces", heard.len());
+            let letters: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
+            assert!(letters.iter().enumerate().all(|(index, letter)| *letter == b"ab"[index % 2]));
+        }
+        bench.close();
+    }
+}
+
+#[test]
+fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
+    for mut bench in Bench::both() {
+        bench.write(MEMORY, b"mine and yours");
+        bench.post(Ring::Transmit, MEMORY, 5, OUTPUT);
+        bench.kick();
+        bench.send(b"for the first only");
+        let clone = bench.lab.kernel.clone_cell(bench.id, QUOTA).expect("an idle cell can be cloned");
+        let port = bench.lab.kernel.console(clone).expect("it lives");
+        bench.post(Ring::Transmit, MEMORY + 5, 4, OUTPUT);
+        bench.kick();
+        bench.lab.kernel.start(clone).expect("it was not started before");
+        bench.lab.run_all();
+        assert_eq!(bench.hear_from(Stream::Output, 9), b"mine and ");
+        // The clone was made before the second descriptor was posted; its own is its own.
+        let address = pando_abi::layout::CONSOLE_RINGS;
+        let mut posted = [0; 8];
+        bench.lab.kernel.read(clone, address, &mut posted).expect("it idles");
+        assert_eq!(u64::from_le_bytes(posted), 1);
+        let descriptor = pando_abi::ring::Descriptor { address: MEMORY + 9, length: 5, tag: OUTPUT };
+        let bytes: Vec<u8> = descriptor.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
+        bench.lab.kernel.write(clone, address + 32, &bytes).expect("it idles");
+        bench.lab.kernel.write(clone, address, &2u64.to_le_bytes()).expect("it idles");
+        bench.lab.kernel.raise(clone, pando_abi::Event::Terminate);
+        bench.lab.run_all();
+        assert_eq!(port.receive(), Some((Stream::Output, b"yours".to_vec())));
+        bench.lab.kernel.end(clone, pando_kernel::End::Killed).expect("it lives");
+        assert_eq!(port.receive(), None);
+        bench.close();
+    }
+}
+
+#[test]
+fn what_was_said_before_the_end_is_heard_after_it() {
+    for mut bench in Bench::both() {
+        bench.write(MEMORY, b"last words");
+        bench.post(Ring::Transmit, MEMORY, 10, OUTPUT);
+        bench.kick();
+        let Bench { lab, id, port, .. } = bench;
+        lab.kernel.end(id, pando_kernel::End::Killed).expect("it idles");
+        assert_eq!(port.receive(), Some((Stream::Output, b"last words".to_vec())));
+        assert_eq!(port.receive(), None);
+        assert!(!port.send(b"too late"), "nobody hears it");
+        port.close_input();
+    }
+}
