@@ -49,7 +49,7 @@ fn bad_ranges() -> Vec<(u64, u64, Refusal)> {
         (1 << 47, 1, BadAddress),
         (1 << 63, 1, BadAddress),
         (0xffff_ffff_8000_0000, 1, BadAddress),
-        (u64::MAX & !0xfff, 1, BadAddress),
+        (!0xfff, 1, BadAddress),
         (u64::MAX, 1, BadAddress),
     ]
 }
