@@ -34,7 +34,7 @@ struct Subject {
 }
 
 /// What a run did.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Commands that cells carried out, and acts of the operator.
     pub(crate) operations: u64,

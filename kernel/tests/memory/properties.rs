@@ -30,6 +30,12 @@ fn every_cell_finds_its_memory_as_the_model_says_on_kvm() {
     println!("{tally:?}");
 }
 
+#[test]
+fn a_seed_is_one_run_on_sim() {
+    let run = || driver::run(sim(3, Rules::ALL_KEPT), 3, 5_000).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(run(), run());
+}
+
 /// A copy in place was seen at the address that was written, and not at the page's other one.
 #[test]
 fn a_page_that_a_space_shows_twice_is_one_page() {
