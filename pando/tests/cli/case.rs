@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program with all that it is given, run natively and in a cell.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// The command line under test.
+pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
+/// After this long a run hangs: the slowest takes a small part of it on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The environment of every run: all of it is what a program in a cell may see.
+const ENVIRONMENT: [(&str, &str); 4] = [("LANG", "C.UTF-8"), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("TERM", "dumb"), ("TZ", "UTC0")];
+
+/// What a run left.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// As a shell has it: 128+N after signal N.
+    pub(crate) status: i32,
+    pub(crate) output: Vec<u8>,
+    pub(crate) errors: String,
+}
+
+/// Where standard input comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Input<'a> {
+    /// Nowhere: `/dev/null`.
+    Nothing,
+    /// A pipe that these bytes come through.
+    Pipe(&'a [u8]),
+    /// A file.
+    File(&'a Path),
+}
+
+/// A program with all that it is given.
+#[derive(Clone, Debug)]
+pub(crate) struct Case<'a> {
+    program: OsString,
+    arguments: Vec<OsString>,
+    options: Vec<OsString>,
+    directory: PathBuf,
+    input: Input<'a>,
+}
+
+impl<'a> Case<'a> {
+    /// A program and its arguments, with nothing to read.
+    pub(crate) fn new(program: impl AsRef<OsStr>, arguments: &[impl AsRef<OsStr>]) -> Case<'a> {
+        Case {
+            program: program.as_ref().into(),
+            arguments: arguments.iter().map(|argument| argument.as_ref().into()).collect(),
+            options: Vec::new(),
+            directory: "/".into(),
+            input: Input::Nothing,
+        }
+    }
+
+    /// The same with standard input.
+    pub(crate) fn input(mut self, input: Input<'a>) -> Case<'a> {
+        self.input = input;
+        self
+    }
+
+    /// The same, standing in another directory.
+    pub(crate) fn directory(mut self, directory: &Path) -> Case<'a> {
+        self.directory = directory.into();
+        self
+    }
+
+    /// The same with more options for `pando run`.
+    pub(crate) fn options(mut self, options: &[impl AsRef<OsStr>]) -> Case<'a> {
+        self.options.extend(options.iter().map(|option| option.as_ref().to_owned()));
+        self
+    }
+
+    /// The same with a file that the cell is shown.
+    pub(crate) fn file(self, file: impl AsRef<OsStr>) -> Case<'a> {
+        self.options(&[OsStr::new("-v"), file.as_ref()])
+    }
+
+    /// Runs it on the host.
+    pub(crate) fn native(&self) -> Outcome {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        self.run(command)
+    }
+
+    /// Runs it in a cell.
+    pub(crate) fn cell(&self) -> Outcome {
+        self.run(self.command())
+    }
+
+    /// The command that runs it in a cell.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(PANDO);
+        command.arg("run").args(&self.options).arg("--").arg(&self.program).args(&self.arguments);
+        self.surround(&mut command);
+        command
+    }
+
+    /// Runs it both ways and holds one against the other: status, output, and what it complained of.
+    pub(crate) fn check(&self) {
+        if let Err(difference) = self.compare() {
+            panic!("{difference}");
+        }
+    }
+
+    /// Runs it both ways and says what differs.
+    pub(crate) fn compare(&self) -> Result<(), String> {
+        let (native, cell) = (self.native(), self.cell());
+        if native == cell {
+            return Ok(());
+        }
+        let words = [&self.program].into_iter().chain(&self.arguments).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let mut text = format!("`{words}` (options {:?}) is not the same in a cell:\n", self.options);
+        if native.status != cell.status {
+            text += &format!("  status: native {}, cell {}\n", native.status, cell.status);
+        }
+        text += &difference("output", &native.output, &cell.output);
+        text += &difference("errors", native.errors.as_bytes(), cell.errors.as_bytes());
+        Err(text)
+    }
+
+    fn surround(&self, command: &mut Command) {
+        command.env_clear().envs(ENVIRONMENT).current_dir(&self.directory);
+    }
+
+    fn run(&self, mut command: Command) -> Outcome {
+        self.surround(&mut command);
+        finish(command, self.input)
+    }
+}
+
+/// Runs a command to its end. Fails if it hangs.
+pub(crate) fn finish(mut command: Command, input: Input<'_>) -> Outcome {
+    command.stdin(match input {
+        Input::Nothing => Stdio::null(),
+        Input::Pipe(_) => Stdio::piped(),
+        Input::File(path) => std::fs::File::open(path).expect("the input is there").into(),
+    });
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let writer = child.stdin.take();
+    let output = gather(child.stdout.take().expect("a pipe"));
+    let errors = gather(child.stderr.take().expect("a pipe"));
+    thread::scope(|scope| {
+        if let (Some(mut writer), Input::Pipe(bytes)) = (writer, input) {
+            // A program that has read enough closes the pipe.
+            scope.spawn(move || drop(writer.write_all(bytes)));
+        }
+        let output = patiently(&mut child, &output, &command);
+        let errors = patiently(&mut child, &errors, &command);
+        let status = child.wait().expect("the program is ours");
+        Outcome { status: as_shell(status), output, errors: String::from_utf8_lossy(&errors).into_owned() }
+    })
+}
+
+/// The exit status as a shell has it.
+pub(crate) fn as_shell(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+/// Reads to the end on a thread of its own.
+fn gather(mut source: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        source.read_to_end(&mut bytes).expect("a pipe can be read");
+        // Nobody waits any more if the test has failed.
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+fn patiently(child: &mut Child, stream: &mpsc::Receiver<Vec<u8>>, command: &Command) -> Vec<u8> {
+    stream.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        child.kill().expect("the program is ours");
+        panic!("{command:?} hangs");
+    })
+}
+
+/// Where two byte strings differ, with what stands there.
+fn difference(what: &str, native: &[u8], cell: &[u8]) -> String {
+    let Some(at) = (0..native.len().max(cell.len())).find(|&at| native.get(at) != cell.get(at)) else { return String::new() };
+    let from = at.saturating_sub(60);
+    let part = |bytes: &[u8]| String::from_utf8_lossy(&bytes[from.min(bytes.len())..bytes.len().min(at + 200)]).into_owned();
+    format!(
+        "  {what} from byte {at} (native {} bytes, cell {}):\n    native: {:?}\n    cell:   {:?}\n",
+        native.len(),
+        cell.len(),
+        part(native),
+        part(cell)
+    )
+}

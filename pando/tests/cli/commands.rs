@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The commands besides `run`, and what `run` says of itself.
+
+use crate::case::{Case, Input, Outcome, PANDO, finish};
+use pando_testing::lab::kvm_is_there;
+use serde_json::Value;
+use std::process::Command;
+
+/// Runs `pando` with these words.
+fn pando(words: &[&str]) -> Outcome {
+    let mut command = Command::new(PANDO);
+    command.args(words);
+    finish(command, Input::Nothing)
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("it is text")
+}
+
+#[test]
+fn the_doctor_says_what_it_found() {
+    let outcome = pando(&["doctor"]);
+    let found = text(&outcome.output);
+    assert_eq!(outcome.errors, "");
+    assert_eq!(outcome.status == 0, found.contains("Pando runs on this host."), "{found}");
+    assert_eq!(outcome.status != 0, found.contains("BAD"), "{found}");
+    assert!(["KVM", "memory", "huge pages"].iter().all(|what| found.contains(what)), "{found}");
+    if kvm_is_there() {
+        assert_eq!(outcome.status, 0, "{found}");
+    }
+}
+
+#[test]
+fn the_doctor_speaks_json() {
+    let outcome = pando(&["doctor", "--json"]);
+    let found: Value = serde_json::from_slice(&outcome.output).expect("one JSON object");
+    assert_eq!(found["runs"].as_bool(), Some(outcome.status == 0), "{found}");
+    let findings = found["findings"].as_array().expect("a list");
+    let has_words =
+        |finding: &Value| ["what", "grade", "found"].iter().all(|key| finding[key].as_str().is_some_and(|word| !word.is_empty()));
+    assert!(!findings.is_empty() && findings.iter().all(has_words), "{found}");
+}
+
+#[test]
+fn help_names_what_can_be_asked() {
+    let outcome = pando(&["--help"]);
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    assert!(["run", "doctor", "bench", "completions"].iter().all(|command| text(&outcome.output).contains(command)));
+    let outcome = pando(&["run", "--help"]);
+    let help = text(&outcome.output);
+    assert_eq!(outcome.status, 0);
+    assert!(
+        ["--memory", "--timeout", "--volume", "--stats", "Exit status", "124", "125", "126", "127"].iter().all(|word| help.contains(word)),
+        "{help}"
+    );
+    let version = pando(&["--version"]);
+    assert_eq!(text(&version.output), format!("pando {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn without_arguments_it_helps() {
+    let outcome = pando(&[]);
+    assert_ne!(outcome.status, 0);
+    assert!(outcome.errors.contains("Usage: pando") && outcome.errors.contains("doctor"), "{outcome:?}");
+}
+
+#[test]
+fn shells_get_completions() {
+    for (shell, mark) in [("bash", "complete -F _pando"), ("zsh", "#compdef pando"), ("fish", "complete -c pando")] {
+        let outcome = pando(&["completions", shell]);
+        assert!(outcome.status == 0 && text(&outcome.output).contains(mark) && text(&outcome.output).contains("timeout"), "{shell}");
+    }
+    assert_ne!(pando(&["completions", "no-shell"]).status, 0);
+}
+
+#[test]
+fn completions_load_into_bash() {
+    let mut command = Command::new("bash");
+    command.args(["-c", "source <(\"$0\" completions bash) && complete -p pando", PANDO]);
+    let outcome = finish(command, Input::Nothing);
+    assert!(outcome.status == 0 && text(&outcome.output).contains("_pando"), "{outcome:?}");
+}
+
+/// A figure of `--stats`, by its name.
+fn figure(errors: &str, name: &str) -> f64 {
+    let line = errors.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("no `{name}` in {errors}"));
+    let number = line.trim_start()[name.len()..].split_whitespace().next();
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("`{line}` has no number"))
+}
+
+#[test]
+fn stats_are_figures_on_standard_error() {
+    if !kvm_is_there() {
+        return;
+    }
+    let plain = Case::new("busybox", &["wc"]).input(Input::Pipe(&[b'x'; 100_000])).cell();
+    let outcome = Case::new("busybox", &["wc"]).input(Input::Pipe(&[b'x'; 100_000])).options(&["--stats", "--memory", "32M"]).cell();
+    assert_eq!((outcome.status, &outcome.output), (0, &plain.output));
+    let errors = &outcome.errors;
+    assert!(errors.starts_with("pando: ") && errors.contains("status 0"), "{errors}");
+    assert!(figure(errors, "CPU time") > 0.0);
+    assert!(figure(errors, "memory quota") == 32.0 && (0.1..32.0).contains(&figure(errors, "memory, at most")), "{errors}");
+    // Busybox reads at most 64 KiB at a time.
+    assert!(figure(errors, "system calls made") >= 2.0 && figure(errors, "exits") >= figure(errors, "system calls"), "{errors}");
+    assert_eq!(figure(errors, "not implemented"), 0.0, "{errors}");
+}
+
+#[test]
+fn stats_of_a_program_that_died_say_how() {
+    if kvm_is_there() {
+        let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats", "--timeout", "0.2"]).cell();
+        assert!(outcome.status == 124 && outcome.errors.contains("time was up") && outcome.errors.contains("CPU time"), "{outcome:?}");
+    }
+}

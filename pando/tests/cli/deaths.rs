@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How programs end: the status is the host's, and where a fault or a limit ended them, one line says so.
+
+use crate::case::{Case, Outcome};
+use crate::compile::{Linked, program};
+use pando_testing::lab::kvm_is_there;
+
+/// Runs `die` in a cell and on the host: the same status and output. Returns what the cell said.
+fn dies(words: &[&str]) -> Outcome {
+    let case = Case::new(program("die", Linked::Glibc), words);
+    let (native, cell) = (case.native(), case.cell());
+    assert_eq!(native.status, cell.status, "{words:?}: {}", cell.errors);
+    assert_eq!(native.output, cell.output, "{words:?}");
+    cell
+}
+
+/// The one line of standard error, which must hold these words.
+fn says(outcome: &Outcome, wanted: &[&str]) {
+    let errors = &outcome.errors;
+    assert!(errors.starts_with("pando: ") && errors.ends_with('\n') && errors.lines().count() == 1, "{errors:?}");
+    assert!(wanted.iter().all(|word| errors.contains(word)), "{errors:?} lacks one of {wanted:?}");
+}
+
+/// Dies by a signal, natively and in a cell, with a line that holds these words.
+fn check(words: &[&str], status: i32, wanted: &[&str]) {
+    if !kvm_is_there() {
+        return;
+    }
+    let outcome = dies(words);
+    assert_eq!(outcome.status, status, "{words:?}");
+    says(&outcome, wanted);
+}
+
+#[test]
+fn segmentation_faults_name_the_address() {
+    check(&["touch", "0"], 139, &["SIGSEGV", "address 0x0 "]);
+    check(&["touch", "deadbeef000"], 139, &["SIGSEGV", "address 0xdeadbeef000 "]);
+    check(&["look", "ffffffff81000000"], 139, &["SIGSEGV", "0xffffffff81000000 "]);
+    check(&["look", "dead000000000000"], 139, &["SIGSEGV", "instruction at 0x"]);
+    check(&["jump", "1234567000"], 139, &["SIGSEGV", "0x1234567000"]);
+    check(&["jump", "0"], 139, &["SIGSEGV"]);
+    check(&["beyond"], 139, &["SIGSEGV", "address 0x"]);
+    check(&["unaligned"], 139, &["SIGSEGV", "instruction at 0x"]);
+}
+
+#[test]
+fn permissions_are_kept() {
+    check(&["write-code"], 139, &["SIGSEGV", "address 0x"]);
+    check(&["run-data"], 139, &["SIGSEGV", "address 0x"]);
+    // Where the root image lies in a cell.
+    check(&["touch", "7e8000000000"], 139, &["SIGSEGV", "0x7e8000000000"]);
+}
+
+#[test]
+fn privileged_instructions_end_the_program() {
+    check(&["privileged"], 139, &["SIGSEGV", "instruction at 0x"]);
+    check(&["port"], 139, &["SIGSEGV", "instruction at 0x"]);
+}
+
+#[test]
+fn arithmetic_and_illegal_instructions() {
+    check(&["divide"], 136, &["SIGFPE", "instruction at 0x"]);
+    check(&["float-divide"], 136, &["SIGFPE", "instruction at 0x"]);
+    check(&["illegal"], 132, &["SIGILL", "instruction at 0x"]);
+    check(&["breakpoint"], 133, &["SIGTRAP", "instruction at 0x"]);
+}
+
+#[test]
+fn stack_overflow() {
+    check(&["overflow"], 139, &["SIGSEGV", "address 0x"]);
+}
+
+#[test]
+fn aborts_and_signals_to_oneself() {
+    check(&["abort"], 134, &["SIGABRT"]);
+    for (signal, status, name) in
+        [("1", 129, "SIGHUP"), ("2", 130, "SIGINT"), ("9", 137, "SIGKILL"), ("15", 143, "SIGTERM"), ("34", 162, "34")]
+    {
+        check(&["raise", signal], status, &[name]);
+    }
+    if kvm_is_there() {
+        assert_eq!(dies(&["raise", "17"]).status, 0, "a signal that is ignored by default");
+        assert_eq!(dies(&["raise", "13"]).errors, "", "a broken pipe needs no words");
+    }
+    let outcome = Case::new(program("standard", Linked::Rust), &["abort"]).cell();
+    assert_eq!(outcome.status, 134);
+}
+
+#[test]
+fn exit_statuses_from_0_to_255() {
+    if !kvm_is_there() {
+        return;
+    }
+    let all = std::env::var("PANDO_TESTS").as_deref() == Ok("all");
+    let statuses =
+        (0..=255).filter(|status| all || [0, 1, 2, 7, 42, 77, 100, 124, 125, 126, 127, 128, 137, 139, 254, 255].contains(status));
+    for status in statuses {
+        let outcome = dies(&["leave", &status.to_string()]);
+        assert_eq!((outcome.status, &outcome.errors[..]), (status, ""));
+    }
+    assert_eq!(dies(&["leave", "256"]).status, 0);
+    assert_eq!(dies(&["leave", "-1"]).status, 255);
+}
+
+#[test]
+fn time_limits_end_whatever_the_program_does() {
+    if !kvm_is_there() {
+        return;
+    }
+    let die = program("die", Linked::Glibc);
+    for words in [["spin"], ["pause"]] {
+        let outcome = Case::new(&die, &words).options(&["--timeout", "300ms"]).cell();
+        assert_eq!((outcome.status, &outcome.output[..]), (124, &b"before the end\n"[..]));
+        says(&outcome, &["time"]);
+    }
+    let outcome = Case::new("busybox", &["sleep", "1000"]).options(&["--timeout", "0.3"]).cell();
+    assert_eq!(outcome.status, 124);
+    let outcome = Case::new("busybox", &["true"]).options(&["--timeout", "1h"]).cell();
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "who ends in time is not touched");
+}
+
+#[test]
+fn memory_limits_hold() {
+    if !kvm_is_there() {
+        return;
+    }
+    let outcome = Case::new(program("die", Linked::Glibc), &["hoard"]).options(&["--memory", "16M"]).cell();
+    if outcome.status != 77 {
+        assert_eq!(outcome.status, 137, "{outcome:?}");
+        says(&outcome, &["memory", "quota"]);
+    }
+    for linked in [Linked::Glibc, Linked::Musl] {
+        let outcome = Case::new(program("memory", linked), &["exhaust"]).options(&["--memory", "16M"]).cell();
+        match outcome.status {
+            // `malloc` said no, after it had given most of what there is, and the program went on.
+            0 => {
+                let output = String::from_utf8_lossy(&outcome.output);
+                let blocks = output.lines().find_map(|line| line.parse::<u32>().ok());
+                assert!(blocks.is_some_and(|blocks| (8..16).contains(&blocks)) && !output.contains("DOES NOT"), "{output}");
+            }
+            137 => says(&outcome, &["memory", "quota"]),
+            _ => panic!("{linked:?}: {outcome:?}"),
+        }
+    }
+    let outcome = Case::new(program("memory", Linked::Glibc), &["heap-small"]).options(&["--memory", "64M"]).cell();
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "who needs less is not touched");
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Static programs in C (glibc and musl) and Rust, part by part: what they ask of the system is answered as the host answers it.
+
+use crate::case::{Case, Input};
+use crate::compile::{Linked, program};
+use crate::data;
+use pando_testing::lab::kvm_is_there;
+use std::path::PathBuf;
+
+const C: [Linked; 3] = [Linked::Glibc, Linked::GlibcPie, Linked::Musl];
+const RUST: [Linked; 2] = [Linked::Rust, Linked::RustPie];
+/// What stands in a C program's output where the host itself does not do what the program's author thought.
+const UNEXPECTED: &str = "DOES NOT HOLD";
+
+/// A compiled program, with a file called `data` next to it.
+fn with_data(name: &'static str, linked: Linked) -> (PathBuf, PathBuf) {
+    let program = program(name, linked);
+    let directory = program.parent().expect("a program lies in a directory").to_path_buf();
+    let file = directory.join("data");
+    if !file.exists() {
+        std::fs::write(file, data::text(200_000)).expect("the target directory can be written");
+    }
+    (program, directory)
+}
+
+/// Runs a part of a program, in each way to link it, natively and in a cell.
+fn check(name: &'static str, ways: &[Linked], words: &[&str], input: Input<'_>) {
+    if !kvm_is_there() {
+        return;
+    }
+    let mut problems = Vec::new();
+    for &linked in ways {
+        let (program, directory) = with_data(name, linked);
+        let case = Case::new(&program, words).input(input).directory(&directory).file("data");
+        let native = String::from_utf8_lossy(&case.native().output).into_owned();
+        assert!(!native.contains(UNEXPECTED), "{name} {words:?} on the host: {native}");
+        problems.extend(case.compare().err().map(|problem| format!("{linked:?}: {problem}")));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+macro_rules! parts {
+    ($($test:ident: $name:literal $ways:ident $words:expr;)*) => {
+        $(#[test]
+        fn $test() {
+            check($name, &$ways, &$words, Input::Nothing);
+        })*
+    };
+}
+
+parts! {
+    small_blocks_of_heap: "memory" C ["heap-small"];
+    large_blocks_of_heap: "memory" C ["heap-large"];
+    mappings: "memory" C ["mapping"];
+    protections: "memory" C ["protection"];
+    mappings_that_move: "memory" C ["moving"];
+    the_break: "memory" C ["break"];
+    the_stack: "memory" C ["stack"];
+    files: "files" C ["reading", "data"];
+    names_and_directories: "files" C ["names", "data"];
+    descriptors: "files" C ["descriptors", "data"];
+    sending_and_gathering: "files" C ["sending", "data"];
+    clocks: "system" C ["clocks"];
+    identity: "system" C ["identity"];
+    randomness: "system" C ["randomness"];
+    bookkeeping_of_signals: "system" C ["signals"];
+    standard_streams_that_are_no_terminals: "system" C ["terminal"];
+    formats_and_buffers: "compute" C ["formats"];
+    floating_point: "compute" C ["floats"];
+    vector_registers: "compute" C ["vectors"];
+    long_jumps: "compute" C ["jumps"];
+    strings_and_sorting: "compute" C ["strings"];
+    functions_at_exit: "compute" C ["leaving", "200"];
+    rust_collections: "standard" RUST ["collections"];
+    rust_files: "standard" RUST ["files", "data"];
+    rust_clocks: "standard" RUST ["clocks"];
+    rust_panics: "standard" RUST ["panic"];
+    rust_exits: "standard" RUST ["exit", "9"];
+}
+
+/// Arguments that a shell would have trouble with, and many.
+fn odd_arguments() -> Vec<String> {
+    let odd = ["surroundings", "", " ", "two words", "\u{e9}\u{1f333}\u{202e}", "-v", "--", "--help", "a\nb", "\"quoted\" $HOME `x` \\"];
+    odd.iter().map(ToString::to_string).chain((0..2000).map(|number| format!("argument {number}"))).chain(["x".repeat(100_000)]).collect()
+}
+
+#[test]
+fn arguments_and_environment() {
+    let words = odd_arguments();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    check("system", &C, &words, Input::Nothing);
+    check("standard", &RUST, &words, Input::Nothing);
+}
+
+#[test]
+fn standard_input() {
+    let text = data::text(1 << 20);
+    for bytes in [&text[..], b"", b"no newline", &[0; 5000]] {
+        check("files", &C, &["input"], Input::Pipe(bytes));
+    }
+    check("standard", &RUST, &["input"], Input::Pipe(&text));
+    let file = data::sets().iter().find(|set| set.name == "text").expect("it is one of the sets");
+    check("files", &C, &["input"], Input::File(&file.file));
+}
+
+#[test]
+fn the_root_cannot_be_written() {
+    if !kvm_is_there() {
+        return;
+    }
+    for linked in C {
+        let (program, directory) = with_data("files", linked);
+        let outcome = Case::new(&program, &["changing", "data"]).directory(&directory).file("data").cell();
+        let output = String::from_utf8_lossy(&outcome.output);
+        assert!(outcome.status == 0 && !output.contains(UNEXPECTED), "{linked:?}: {outcome:?}");
+        assert_eq!(output.matches("Read-only file system").count(), 11, "{output}");
+    }
+}
+
+#[test]
+fn a_second_thread_is_refused_and_said_so() {
+    if kvm_is_there() {
+        let outcome = Case::new(program("standard", Linked::Rust), &["thread"]).cell();
+        assert_eq!((outcome.status, &outcome.output[..], &outcome.errors[..]), (0, &b"no thread: true\n"[..], ""));
+    }
+}
+
+#[test]
+fn the_clock_is_that_of_the_host() {
+    if !kvm_is_there() {
+        return;
+    }
+    let now = || std::time::UNIX_EPOCH.elapsed().expect("the clock is set").as_secs();
+    let before = now();
+    let outcome = Case::new("busybox", &["date", "+%s"]).cell();
+    let after = now();
+    let shown: u64 = String::from_utf8_lossy(&outcome.output).trim().parse().expect("a number of seconds");
+    // A second to spare each way: clocks are read at different places.
+    assert!((before - 1..=after + 1).contains(&shown), "{before} {shown} {after}");
+}
+
+#[test]
+fn a_program_knows_itself_as_the_first_process_of_root() {
+    if kvm_is_there() {
+        let outcome = Case::new("busybox", &["sh", "-c", "echo $$ $PPID"]).cell();
+        assert_eq!(String::from_utf8_lossy(&outcome.output), "1 0\n");
+        assert_eq!(Case::new("busybox", &["id", "-u"]).cell().output, b"0\n");
+        let outcome = Case::new("busybox", &["uname", "-sm"]).cell();
+        assert_eq!(String::from_utf8_lossy(&outcome.output), "Linux x86_64\n");
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bad input: one clear line on standard error, the exit status that belongs to it, and nothing else.
+
+use crate::case::{Case, Input, Outcome, PANDO, finish};
+use crate::compile::{Linked, program};
+use crate::data::Numbers;
+use pando_testing::lab::kvm_is_there;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const USAGE: i32 = 2;
+const FAILURE: i32 = 125;
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// Nothing on standard output, and one line that holds these words.
+fn assert_refused(what: &str, outcome: &Outcome, status: i32, wanted: &[&str]) {
+    let Outcome { status: found, output, errors } = outcome;
+    assert_eq!(*found, status, "{what}: {errors}");
+    assert!(output.is_empty(), "{what}: {output:?}");
+    assert!(errors.starts_with("pando: ") && errors.ends_with('\n') && errors.lines().count() == 1, "{what}: {errors:?}");
+    assert!(wanted.iter().all(|word| errors.contains(word)), "{what}: {errors:?} lacks one of {wanted:?}");
+}
+
+/// A program that is refused before or when it is loaded.
+fn check_program(program: &str, status: i32, wanted: &[&str]) {
+    let outcome = Case::new(program, &["argument"]).cell();
+    assert_refused(program, &outcome, status, wanted);
+}
+
+/// Options that are refused for what they ask.
+fn check_options(options: &[&str], wanted: &[&str]) {
+    let outcome = Case::new("busybox", &["echo", "never seen"]).options(options).cell();
+    assert_refused(&options.join(" "), &outcome, FAILURE, wanted);
+}
+
+/// A command line that means nothing: what is wrong, and where help is.
+fn check_usage(words: &[&str], wanted: &[&str]) {
+    let mut command = Command::new(PANDO);
+    command.args(words);
+    let Outcome { status, output, errors } = finish(command, Input::Nothing);
+    assert!(status == USAGE && output.is_empty(), "{words:?}: {status} {errors}");
+    assert!(errors.starts_with("error: ") && wanted.iter().chain(&["--help"]).all(|word| errors.contains(word)), "{words:?}: {errors}");
+}
+
+/// A place for files, and what is written there as programs.
+struct Shelf(TempDir);
+
+impl Shelf {
+    fn new() -> Shelf {
+        Shelf(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn program(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.path(name);
+        fs::write(&path, bytes).expect("a temporary file can be written");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("the file is ours");
+        path.to_str().expect("a plain name").into()
+    }
+}
+
+#[test]
+fn what_is_not_there() {
+    check_program("no-such-program-anywhere", NOT_FOUND, &["no-such-program-anywhere", "not found"]);
+    check_program("/no/such/program", NOT_FOUND, &["/no/such/program", "not found"]);
+    check_program("/etc/passwd/program", NOT_FOUND, &["not found"]);
+    check_program("", NOT_FOUND, &["not found"]);
+}
+
+#[test]
+fn what_cannot_be_executed() {
+    let shelf = Shelf::new();
+    fs::write(shelf.path("plain"), "text").expect("a temporary file can be written");
+    check_program("/usr", NOT_EXECUTABLE, &["/usr", "directory"]);
+    check_program("/dev/null", NOT_EXECUTABLE, &["/dev/null", "not a regular file"]);
+    check_program(shelf.path("plain").to_str().expect("a plain name"), NOT_EXECUTABLE, &["plain", "not executable"]);
+}
+
+#[test]
+fn what_is_no_program() {
+    if !kvm_is_there() {
+        return;
+    }
+    let shelf = Shelf::new();
+    check_program(&shelf.program("empty", b""), NOT_EXECUTABLE, &["empty", "not an ELF program"]);
+    check_program(&shelf.program("text", b"just some words\n"), NOT_EXECUTABLE, &["text", "not an ELF program"]);
+    check_program(&shelf.program("script", b"#!/bin/sh\necho hello\n"), NOT_EXECUTABLE, &["script", "not an ELF program"]);
+    check_program(&shelf.program("zeros", &[0; 100_000]), NOT_EXECUTABLE, &["zeros", "not an ELF program"]);
+    check_program(&shelf.program("magic", b"\x7fELF"), NOT_EXECUTABLE, &["magic"]);
+}
+
+#[test]
+fn dynamic_programs_are_named_so() {
+    if kvm_is_there() {
+        check_program("/bin/ls", NOT_EXECUTABLE, &["/bin/ls", "dynamic", "static"]);
+    }
+}
+
+/// A good program, small.
+fn good() -> Vec<u8> {
+    fs::read(program("die", Linked::Musl)).expect("it was just compiled")
+}
+
+/// The bytes of a good program, some of them replaced.
+fn changed(changes: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut bytes = good();
+    for &(at, new) in changes {
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+    bytes
+}
+
+/// A little-endian number in an ELF file.
+fn number(bytes: &[u8], at: usize, size: usize) -> usize {
+    bytes[at..at + size].iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte))
+}
+
+/// Where the program headers of loadable segments lie.
+fn loadable(bytes: &[u8]) -> Vec<usize> {
+    let (table, count) = (number(bytes, 32, 8), number(bytes, 56, 2));
+    (0..count).map(|index| table + index * 56).filter(|&at| number(bytes, at, 4) == 1).collect()
+}
+
+#[test]
+fn programs_for_other_machines() {
+    if !kvm_is_there() {
+        return;
+    }
+    let shelf = Shelf::new();
+    for (name, changes) in [
+        ("aarch64", &[(18, &[183, 0][..])][..]),
+        ("riscv", &[(18, &[243, 0])]),
+        ("i386", &[(4, &[1]), (18, &[3, 0])]),
+        ("x32", &[(4, &[1])]),
+        ("big-endian", &[(5, &[2])]),
+    ] {
+        check_program(&shelf.program(name, &changed(changes)), NOT_EXECUTABLE, &[name, "another machine"]);
+    }
+}
+
+#[test]
+fn elf_files_that_make_no_sense() {
+    if !kvm_is_there() {
+        return;
+    }
+    let shelf = Shelf::new();
+    let first = loadable(&good())[0];
+    let cases: [(&str, &[(usize, &[u8])]); 12] = [
+        ("object", &[(16, &[1, 0])]),
+        ("core", &[(16, &[4, 0])]),
+        ("no-headers", &[(56, &[0, 0])]),
+        ("odd-headers", &[(54, &[55, 0])]),
+        ("far-headers", &[(32, &[0xff; 8])]),
+        ("many-headers", &[(56, &[0xff; 2])]),
+        ("beyond-the-file", &[(first + 8, &[0, 0, 0, 0, 1, 0, 0, 0])]),
+        ("offset-wraps", &[(first + 8, &[0xff; 8])]),
+        ("larger-in-the-file", &[(first + 32, &[0xff, 0xff, 0, 0, 0, 0, 0, 0]), (first + 40, &[1, 0, 0, 0, 0, 0, 0, 0])]),
+        ("in-the-kernels-half", &[(first + 16, &[0, 0, 0, 0, 0, 0x80, 0xff, 0xff])]),
+        ("on-the-libos", &[(first + 16, &[0, 0, 4, 0, 0, 0x7f, 0, 0])]),
+        ("larger-than-all", &[(first + 40, &[0, 0, 0, 0, 0, 0, 0, 0x10])]),
+    ];
+    for (name, changes) in cases {
+        check_program(&shelf.program(name, &changed(changes)), NOT_EXECUTABLE, &[name]);
+    }
+}
+
+/// How many seeded cases a test tries.
+fn tries() -> usize {
+    if std::env::var("PANDO_TESTS").as_deref() == Ok("all") { 1000 } else { 40 }
+}
+
+#[test]
+fn programs_cut_short_at_any_length() {
+    if !kvm_is_there() {
+        return;
+    }
+    let shelf = Shelf::new();
+    let whole = good();
+    let end = loadable(&whole).iter().map(|&at| number(&whole, at + 8, 8) + number(&whole, at + 32, 8)).max().expect("it has segments");
+    let mut numbers = Numbers::new(4);
+    let lengths =
+        [1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 119, 120, end - 1].into_iter().chain((0..tries()).map(|_| 1 + numbers.below(end - 1)));
+    for length in lengths {
+        let path = shelf.program(&format!("cut-at-{length}"), &whole[..length]);
+        check_program(&path, NOT_EXECUTABLE, &["cut-at-"]);
+    }
+    // What lies behind the segments nobody needs.
+    let outcome = Case::new(shelf.program("cut-behind", &whole[..end]), &["leave", "7"]).cell();
+    assert_eq!((outcome.status, &outcome.output[..]), (7, &b"before the end\n"[..]));
+}
+
+#[test]
+fn programs_with_any_damage_end_with_a_clear_word() {
+    if !kvm_is_there() {
+        return;
+    }
+    let shelf = Shelf::new();
+    let whole = good();
+    let headers = number(&whole, 32, 8) + number(&whole, 56, 2) * 56;
+    let mut numbers = Numbers::new(5);
+    for seed in 0..tries() {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + numbers.below(4) {
+            let at = 4 + numbers.below(headers - 4);
+            bytes[at] = if numbers.below(2) == 0 { bytes[at] ^ (1 << numbers.below(8)) } else { numbers.next() as u8 };
+        }
+        let path = shelf.program("damaged", &bytes);
+        let outcome = Case::new(&path, &["leave", "7"]).options(&["--timeout", "20s", "--memory", "256M"]).cell();
+        let known = [7, 2, 124, FAILURE, NOT_EXECUTABLE, 132, 133, 136, 137, 139].contains(&outcome.status);
+        assert!(known && !outcome.errors.contains("panicked"), "damage {seed}: {outcome:?}");
+        assert!(
+            outcome.status == 7 || outcome.errors.starts_with("pando: ") && outcome.errors.lines().count() == 1,
+            "damage {seed}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn memory_that_is_no_use() {
+    if !kvm_is_there() {
+        return;
+    }
+    check_options(&["--memory", "1K"], &["4 KiB", "too little memory", "at least"]);
+    check_options(&["--memory", "0"], &["too little memory"]);
+    check_options(&["--memory", "500K"], &["too little memory"]);
+    check_options(&["--memory", "1M"], &["memory"]);
+}
+
+#[test]
+fn arguments_that_do_not_fit() {
+    if kvm_is_there() {
+        let outcome = Case::new("busybox", &["echo".to_string(), "x".repeat(100_000), "y".repeat(100_000), "z".repeat(120_000)]).cell();
+        assert_eq!((outcome.status, outcome.output.len()), (0, 320_003));
+        let many: Vec<String> = (0..6).map(|_| "x".repeat(100_000)).collect();
+        let outcome = Case::new("busybox", &many).cell();
+        assert_refused("long arguments", &outcome, FAILURE, &["arguments", "bytes"]);
+    }
+}
+
+#[test]
+fn volumes_that_cannot_be_shown() {
+    let shelf = Shelf::new();
+    let missing = shelf.path("missing");
+    check_options(&["-v", missing.to_str().expect("a plain name")], &["-v", "missing", "cannot read"]);
+    check_options(&["-v", "/usr"], &["-v", "/usr", "not a regular file"]);
+    check_options(&["-v", "/dev/null"], &["-v", "/dev/null", "not a regular file"]);
+}
+
+/// Nobody may read it, not even root.
+#[test]
+fn a_volume_that_may_not_be_read() {
+    const WRITE_ONLY: &str = "/sys/bus/platform/drivers_probe";
+    if !kvm_is_there() {
+        return;
+    }
+    if Path::new(WRITE_ONLY).exists() {
+        check_options(&["-v", WRITE_ONLY], &["cannot read", WRITE_ONLY]);
+    } else {
+        println!("left out: this host has no file that even root cannot read");
+    }
+}
+
+#[test]
+fn command_lines_that_mean_nothing() {
+    check_usage(&["run"], &["PROGRAM"]);
+    check_usage(&["run", "--no-such-option", "busybox"], &["--no-such-option"]);
+    check_usage(&["run", "--memory", "1X", "busybox"], &["1X", "64M"]);
+    check_usage(&["run", "--memory", "99999T", "busybox"], &["99999T", "more memory than any machine has"]);
+    check_usage(&["run", "--memory=-1", "busybox"], &["-1", "64M"]);
+    check_usage(&["run", "-v", "", "busybox"], &["--volume"]);
+    check_usage(&["run", "--memory"], &["--memory"]);
+    for time in ["soon", "", "1x", "1e400s", "-3"] {
+        check_usage(&["run", &format!("--timeout={time}"), "busybox"], &["no time", "1.5s"]);
+    }
+    check_usage(&["no-such-command"], &["no-such-command"]);
+    check_usage(&["doctor", "everything"], &["everything"]);
+}
+
+#[test]
+fn output_that_cannot_be_written() {
+    if !kvm_is_there() {
+        return;
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" run busybox echo hello >/dev/full", PANDO]);
+    assert_refused("a full device", &finish(command, Input::Nothing), FAILURE, &["output", "No space left"]);
+}

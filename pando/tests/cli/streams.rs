@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Streams longer than memory, readers slower than writers, and readers who leave.
+
+use crate::case::{Case, PANDO, as_shell};
+use pando_testing::lab::kvm_is_there;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+const MEGABYTE: usize = 1 << 20;
+/// What the whole process may take when its cell may take 64 MB: the program and its libraries come on top.
+const MOST_RESIDENT: u64 = 128 << 20;
+/// What may lie between a writer and a reader: two pipes, two rings, and the buffers in between.
+const MOST_UNDERWAY: u64 = 4 << 20;
+
+/// `pando run` with pipes at both ends, killed when it goes out of sight.
+struct Running(Child);
+
+impl Running {
+    fn new(words: &[&str]) -> Running {
+        let mut command = Command::new(PANDO);
+        command.arg("run").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Running(command.spawn().expect("pando starts"))
+    }
+
+    fn input(&mut self) -> ChildStdin {
+        self.0.stdin.take().expect("a pipe")
+    }
+
+    fn output(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("a pipe")
+    }
+
+    /// Waits for its end; the status as a shell has it.
+    fn status(&mut self) -> i32 {
+        as_shell(self.0.wait().expect("it is ours"))
+    }
+
+    /// The most memory that was resident so far, in bytes.
+    fn peak(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("it is running");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kilobytes * 1024
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A megabyte that differs from all others: its number, all over.
+fn megabyte(number: u64) -> Vec<u8> {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(MEGABYTE / 8)
+}
+
+#[test]
+fn a_gigabyte_streams_through_64_megabytes() {
+    if !kvm_is_there() {
+        return;
+    }
+    const COUNT: u64 = 1024;
+    let mut run = Running::new(&["--memory", "64M", "busybox", "cat"]);
+    let (mut input, mut output) = (run.input(), run.output());
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            (0..COUNT).for_each(|number| input.write_all(&megabyte(number)).expect("the cell reads"));
+            input
+        });
+        let mut found = vec![0; MEGABYTE];
+        for number in 0..COUNT {
+            output.read_exact(&mut found).expect("the cell writes");
+            assert!(found == megabyte(number), "megabyte {number} is another");
+        }
+        // The program still waits for more, so its process can be asked.
+        let input = writer.join().expect("all was written");
+        let peak = run.peak();
+        assert!(peak < MOST_RESIDENT, "{peak} bytes were resident");
+        drop(input);
+    });
+    assert_eq!(output.read(&mut [0]).expect("the end can be read"), 0);
+    assert_eq!(run.status(), 0);
+}
+
+#[test]
+fn a_slow_reader_holds_the_writer_back() {
+    if !kvm_is_there() {
+        return;
+    }
+    let mut run = Running::new(&["--memory", "64M", "busybox", "cat"]);
+    let (mut input, mut output) = (run.input(), run.output());
+    let written = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let written = &written;
+        scope.spawn(move || {
+            for number in 0..1024 {
+                for piece in megabyte(number).chunks(64 << 10) {
+                    match input.write_all(piece) {
+                        Ok(()) => written.fetch_add(piece.len() as u64, Ordering::Relaxed),
+                        Err(error) if error.kind() == ErrorKind::BrokenPipe => return,
+                        Err(error) => panic!("{error}"),
+                    };
+                }
+            }
+        });
+        let (mut read, mut piece) = (0, [0; 512]);
+        while read < 24 * MEGABYTE as u64 {
+            output.read_exact(&mut piece).expect("the cell writes");
+            read += piece.len() as u64;
+            let underway = written.load(Ordering::Relaxed).saturating_sub(read);
+            assert!(underway < MOST_UNDERWAY, "{underway} bytes are under way after {read}");
+        }
+        let peak = run.peak();
+        assert!(peak < MOST_RESIDENT, "{peak} bytes were resident");
+        // Nobody reads any more: the program gets what a native one gets, and the writer hears of it.
+        drop(output);
+        assert_eq!(run.status(), 141);
+    });
+}
+
+#[test]
+fn a_reader_who_leaves_ends_the_program() {
+    if !kvm_is_there() {
+        return;
+    }
+    let mut run = Running::new(&["busybox", "yes"]);
+    let mut line = String::new();
+    BufReader::new(run.output()).read_line(&mut line).expect("the cell writes");
+    assert_eq!((&line[..], run.status()), ("y\n", 141));
+}
+
+#[test]
+fn a_program_that_reads_no_further_leaves_its_input_alone() {
+    if !kvm_is_there() {
+        return;
+    }
+    // The writer never closes its end, and has more to give than any pipe holds.
+    let mut run = Running::new(&["busybox", "head", "-c", "10"]);
+    let (mut input, mut output) = (run.input(), run.output());
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            let fate = (0..64).try_for_each(|number| input.write_all(&megabyte(number)));
+            (fate, input)
+        });
+        let mut found = Vec::new();
+        output.read_to_end(&mut found).expect("the cell writes");
+        assert_eq!((&found[..], run.status()), (&megabyte(0)[..10], 0));
+        let (fate, _input) = writer.join().expect("the writer ends");
+        assert_eq!(fate.map_err(|error| error.kind()), Err(ErrorKind::BrokenPipe));
+    });
+}
+
+#[test]
+fn input_arrives_as_it_comes() {
+    if !kvm_is_there() {
+        return;
+    }
+    // Each answer is read before the next question is asked.
+    let mut run = Running::new(&["busybox", "cat"]);
+    let (mut input, mut output) = (run.input(), BufReader::new(run.output()));
+    for number in 0..200 {
+        writeln!(input, "question {number}").expect("the cell reads");
+        let mut line = String::new();
+        output.read_line(&mut line).expect("the cell writes");
+        assert_eq!(line, format!("question {number}\n"));
+    }
+    drop(input);
+    assert_eq!(run.status(), 0);
+}
+
+#[test]
+fn output_and_errors_stay_apart_and_in_order() {
+    if !kvm_is_there() {
+        return;
+    }
+    let script = "i=0; while [ $i -lt 2000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
+    Case::new("busybox", &["sh", "-c", script]).check();
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" run busybox sh -c 'echo one; echo two >&2; echo three; echo four >&2' 2>&1", PANDO]);
+    let outcome = crate::case::finish(command, crate::case::Input::Nothing);
+    assert_eq!(String::from_utf8_lossy(&outcome.output), "one\ntwo\nthree\nfour\n");
+}
