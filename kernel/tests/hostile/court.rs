@@ -18,9 +18,8 @@ use std::time::Duration;
 const ARENA: PageCount = PageCount(1 << 14);
 /// How long a hostile cell runs at first: its own timer takes it off the vCPU.
 const SLICE: Duration = Duration::from_micros(300);
-/// How long a cell that must end by itself may take, however slow the machine is; and how many turns one that need not is given.
+/// How long a cell that must end by itself may take, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
-const TURNS: u32 = 2;
 
 /// Strictly in turn, whatever the reason: so that the neighbour has been interrupted when the hostile cell runs, and comes next after it.
 #[derive(Default)]
@@ -126,8 +125,13 @@ impl Court {
     /// Runs a hostile cell between two halves of the neighbour's round, again if it wants more, until it has ended. What it came to must be among `allowed`.
     pub fn try_cell(&mut self, hostile: &Hostile, allowed: &[Verdict]) -> Outcome {
         let id = self.begin(hostile);
-        let endless = allowed.iter().any(|verdict| matches!(verdict, Verdict::Endless | Verdict::Anything));
-        let outcome = self.take_turns(id, &hostile.name, if endless { TURNS } else { u32::MAX });
+        // One that may be endless is preempted and comes back; of what may be anything there is a lot.
+        let turns = match allowed {
+            [Verdict::Anything] => 1,
+            _ if allowed.contains(&Verdict::Endless) => 2,
+            _ => u32::MAX,
+        };
+        let outcome = self.take_turns(id, &hostile.name, turns);
         assert!(is_clear(&outcome.end), "{}: {} is no reason that a person understands", hostile.name, outcome.end);
         let fits = allowed.iter().any(|verdict| fits(*verdict, &outcome.end));
         assert!(fits, "{}: {} ({:?}) is none of {allowed:?}", hostile.name, outcome.end, outcome.end);
