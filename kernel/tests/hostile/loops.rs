@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells that never end by themselves: preempted, whatever they mask, and ended by the operator.
 
+use crate::Code;
 use crate::cell::{EXCEPTION_ENTRY, application, with_handlers};
 use crate::court::{Court, Hostile, Verdict};
 use Verdict::{DoubleFault, Endless, Quota};
@@ -27,7 +28,7 @@ fn endless_loops_are_preempted_whatever_is_masked() {
         ("a way out that is everywhere", Control { leave_start: 0, leave_end: u64::MAX, ..application() }),
         ("a timer in the past", Control { timer: 0, mask: u64::MAX, ..application() }),
     ];
-    let loops: [(&str, fn(&mut Asm)); 5] = [
+    let loops: [(&str, Code); 5] = [
         ("a loop", |asm| {
             let again = asm.here();
             asm.jmp(again);
@@ -69,7 +70,7 @@ fn exceptions_without_end_are_preempted_too() {
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, pando_abi::virtual_registers::offset::LEVEL as i32, 0);
         asm.mov_imm(Rcx, CODE).jmp_to(Rcx);
     });
-    let programs: [(&str, fn(&mut Asm)); 5] = [
+    let programs: [(&str, Code); 5] = [
         ("ud2", |asm| {
             asm.ud2();
         }),

@@ -19,3 +19,6 @@ mod pages;
 mod random;
 mod transfers;
 mod vectors;
+
+/// Writes a program.
+type Code = fn(&mut pando_testing::asm::Asm);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wild accesses everywhere, and memory used up in every way.
 
+use crate::Code;
 use crate::cell::exit;
 use crate::court::{Court, Hostile, Verdict};
 use Verdict::{Exits, Fault};
@@ -50,7 +51,7 @@ fn nowhere() -> Vec<u64> {
 }
 
 /// A way to touch an address that RBX holds, and RSP where it is a stack's.
-const WAYS: [(&str, fn(&mut Asm)); 8] = [
+const WAYS: [(&str, Code); 8] = [
     ("a load", |asm| {
         asm.load(Rax, Rbx, 0);
     }),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Vector, x87 and MXCSR state has an owner (line 7 of the context contract).
 
+use crate::Code;
 use crate::cell::exit;
 use crate::court::{Court, Hostile, Verdict};
 use Verdict::{AnyFault, Endless, Exits};
@@ -62,7 +63,7 @@ const LEAVINGS: [(&str, &[u8]); 9] = [
 ];
 
 /// How it leaves the vCPU then.
-const WAYS: [(&str, fn(&mut Asm), Verdict); 4] = [
+const WAYS: [(&str, Code, Verdict); 4] = [
     (
         "is preempted",
         |asm| {
