@@ -8,8 +8,8 @@ use Verdict::{Exits, Fault};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SYSTEM_FREE, USER_END, VIRTUAL_REGISTERS};
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_machine::{PHYSICAL_BASE, PageCount};
+use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R13, R14, R15, Rax, Rbx, Rsp};
-use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{CODE, DATA, STACK_TOP};
 
 /// Where `syscall` enters the supervisor.
