@@ -37,7 +37,8 @@ pub fn handle(process: &mut Process, context: &mut SavedContext) {
         ALIGNMENT => Signal::BUS,
         _ => Signal::SEGV,
     };
-    let address = if context.cause == PAGE_FAULT { context.address } else { 0 };
+    // What is wrong with anything but a page fault is the instruction itself.
+    let address = if context.cause == PAGE_FAULT { context.address } else { context.rip };
     die(signal, address, context.rip)
 }
 

@@ -9,7 +9,11 @@ const SIGNALS: usize = 64;
 pub const ACTION_WORDS: usize = 4;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
+const SS_ONSTACK: u64 = 1;
 const SS_DISABLE: u64 = 2;
+const SS_AUTODISARM: u64 = 1 << 31;
+/// Bytes that a signal stack must have.
+const STACK_LEAST: u64 = 2048;
 
 /// A signal's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,21 @@ pub struct Signals {
 impl Default for Signals {
     fn default() -> Signals {
         Signals { actions: [[SIG_DFL; ACTION_WORDS]; SIGNALS], mask: 0, pending: 0, stack: [0, SS_DISABLE, 0] }
+    }
+}
+
+/// Checks a `stack_t` that the program gave. Returns what is recorded of it.
+///
+/// # Errors
+/// `EINVAL`: its flags mean nothing. `ENOMEM`: it is too small.
+pub fn alternate_stack([pointer, flags, size]: [u64; 3]) -> Result<[u64; 3], Errno> {
+    // The field has 32 bits; what follows it is padding.
+    let flags = u64::from(flags as u32);
+    match flags & !SS_AUTODISARM {
+        SS_DISABLE => Ok([0, flags, 0]),
+        0 | SS_ONSTACK if size < STACK_LEAST => Err(Errno::ENOMEM),
+        0 | SS_ONSTACK => Ok([pointer, flags, size]),
+        _ => Err(Errno::EINVAL),
     }
 }
 

@@ -95,6 +95,7 @@ pub fn fsync(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `ioctl(fd, request, argument)`.
 pub fn ioctl(process: &mut Process, [fd, request, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const FIONREAD: u32 = 0x541b;
     const FIONBIO: u32 = 0x5421;
     const FIONCLEX: u32 = 0x5450;
     const FIOCLEX: u32 = 0x5451;
@@ -109,8 +110,13 @@ pub fn ioctl(process: &mut Process, [fd, request, argument, ..]: [u64; 6]) -> Re
             return Ok(0);
         }
         _ => {
-            return match process.files.get(fd)?.kind {
+            let file = process.files.get(fd)?;
+            return match &file.kind {
                 Kind::Console { terminal: true, .. } => terminal::ioctl(request, argument),
+                // A 32-bit number, cut as Linux cuts it.
+                Kind::Regular(_, image) if request == FIONREAD => {
+                    crate::user::set_word32(argument, image.size().wrapping_sub(file.offset) as u32).map(|()| 0)
+                }
                 _ => Err(Errno::ENOTTY),
             };
         }

@@ -60,6 +60,9 @@ fn read_ranges(process: &mut Process, fd: u64, ranges: &[UserRange]) -> Result<u
     if !file.readable() {
         return Err(Errno::EBADF);
     }
+    if matches!(file.kind, Kind::Directory(_)) {
+        return Err(Errno::EISDIR);
+    }
     let mut done = 0;
     for range in ranges.iter().filter(|range| range.length() > 0) {
         match read_range(file, &mut process.random, *range) {

@@ -5,7 +5,7 @@ use pando_rt::user;
 
 use crate::errno::Errno;
 use crate::process::{self, Process, die};
-use crate::signals::{ACTION_WORDS, Signal};
+use crate::signals::{self, ACTION_WORDS, Signal};
 use crate::user::{set_words, set_words_unless_null, words};
 
 const SIZE_OF_SET: u64 = 8;
@@ -55,11 +55,9 @@ pub fn rt_sigpending(process: &mut Process, [set, ..]: [u64; 6]) -> Result<u64, 
 
 /// `sigaltstack(new, old)`.
 pub fn sigaltstack(process: &mut Process, [new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let stack = if new == 0 { None } else { Some(words::<3>(new)?) };
+    let stack = if new == 0 { None } else { Some(signals::alternate_stack(words(new)?)?) };
     set_words_unless_null(old, &process.signals.stack)?;
-    if let Some(stack) = stack {
-        process.signals.stack = stack;
-    }
+    process.signals.stack = stack.unwrap_or(process.signals.stack);
     Ok(0)
 }
 
