@@ -19,7 +19,7 @@ pub enum End {
     Signalled {
         /// The signal's number.
         signal: u8,
-        /// What the program touched.
+        /// What the program touched; where it stood, if the instruction itself was at fault.
         address: u64,
         /// Where the program stood.
         instruction: u64,
@@ -98,6 +98,9 @@ impl fmt::Display for End {
         match self {
             End::Exited { status } => write!(f, "exited with status {status}"),
             End::Signalled { signal, address: 0, instruction: 0 } => write!(f, "ended by {}", signal_name(*signal)),
+            End::Signalled { signal, address, instruction } if address == instruction => {
+                write!(f, "ended by {}: instruction at {instruction:#x}", signal_name(*signal))
+            }
             End::Signalled { signal, address, instruction } => {
                 write!(f, "ended by {}: touched address {address:#x} (instruction at {instruction:#x})", signal_name(*signal))
             }
