@@ -10,7 +10,7 @@ use pando_kernel::{CellId, Config, End, Outcome};
 use pando_machine::kvm::Omit;
 use pando_machine::{PageCount, Violation};
 use pando_testing::asm::Asm;
-use pando_testing::lab::{CODE, Lab, QUOTA, STACK_TOP, kvm_is_there};
+use pando_testing::lab::{CODE, Lab, QUOTA, STACK_TOP, kvm_is_there, repetitions};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -99,11 +99,11 @@ pub struct Court {
 }
 
 impl Court {
-    /// On every machine.
+    /// On every machine. Under emulation on the real one alone: the software machine is the same everywhere.
     pub fn both() -> Vec<Court> {
-        let mut courts = vec![Court::on(Lab::sim(1, ARENA, 1, Court::config()))];
-        courts.extend(Court::real());
-        courts
+        let sim = repetitions(0, 1, 1) > 0;
+        let courts = sim.then(|| Court::on(Lab::sim(1, ARENA, 1, Court::config())));
+        courts.into_iter().chain(Court::real()).collect()
     }
 
     /// On the real machine, where it is there: for instructions that only a CPU knows.
@@ -215,6 +215,12 @@ fn fits(verdict: Verdict, end: &End) -> bool {
         | (Verdict::Anything, _) => true,
         _ => false,
     }
+}
+
+/// All rows of a table; on an emulated CPU so many of them, evenly spread.
+pub fn rows<T>(table: Vec<T>, few: usize) -> impl Iterator<Item = T> {
+    let step = if repetitions(0, 1, 1) > 0 { 1 } else { table.len().div_ceil(few) };
+    table.into_iter().step_by(step)
 }
 
 /// Whether an end is one that a cell can bring about by itself, told in words.

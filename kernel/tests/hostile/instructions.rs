@@ -2,7 +2,7 @@
 //! Instructions that are none of a cell's business, ports, flags, wild stacks: on real machines only.
 
 use crate::cell::exit;
-use crate::court::{Court, Hostile, Verdict};
+use crate::court::{Court, Hostile, Verdict, rows};
 use Verdict::{AnyFault, Calls, Endless, Exits, Fault, Violation};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx};
@@ -120,7 +120,7 @@ fn wild_stacks() -> Vec<u64> {
 fn wild_stacks_around_every_exception() {
     let Some(mut court) = Court::real() else { return };
     for (name, code, vector) in RAISES {
-        for rsp in wild_stacks() {
+        for rsp in rows(wild_stacks(), 6) {
             for flags in [0, 0x100, 0x4_0000] {
                 let mut asm = Asm::new();
                 asm.mov_imm(Rax, 0x340 << 32).mov_imm(Rbx, DATA).store(Rbx, 0, Rax).raw(code);
@@ -139,7 +139,7 @@ fn wild_stacks_around_every_exception() {
 #[test]
 fn every_flag_alone_and_all_of_them() {
     let Some(mut court) = Court::real() else { return };
-    for flags in (0..64).map(|bit| 1 << bit).chain([u64::MAX, !0x100]) {
+    for flags in rows((0..64).map(|bit| 1 << bit).chain([u64::MAX, !0x100]).collect(), 22) {
         // In the context; by popfq, then a hypercall, a system call or a load.
         for (name, code) in
             [("context", &b""[..]), ("popfq", b"\x50\x9d"), ("popfq; syscall", b"\x50\x9d\x0f\x05"), ("popfq; load", b"\x50\x9d\x8b\x03")]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Far transfers to every selector, followed by `syscall` and by code of another mode: on real machines only.
 
-use crate::court::{Court, Hostile, Verdict};
+use crate::court::{Court, Hostile, Verdict, rows};
 use Verdict::{AnyFault, Endless, Exits, Violation};
 use pando_abi::registers::USER_CODE;
 use pando_testing::asm::Asm;
@@ -91,7 +91,7 @@ fn code_of_another_mode_harms_nobody() {
     let Some(mut court) = Court::real() else { return };
     for selector in [0x1b, 0x23, 0x2b, 0x33] {
         for way in &WAYS {
-            for target in TARGETS {
+            for target in rows(TARGETS.to_vec(), 3) {
                 for flags in [0, 0x100] {
                     transfer(&mut court, way, selector, target, flags);
                 }
