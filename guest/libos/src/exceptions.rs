@@ -2,7 +2,7 @@
 //! Exceptions of the application: growing stacks, `cpuid`, and the signals that Linux makes of the rest.
 
 use pando_abi::SavedContext;
-use pando_rt::{memory, user};
+use pando_rt::{cpuid, user};
 
 use crate::process::{Process, die};
 use crate::signals::Signal;
@@ -48,7 +48,7 @@ fn answer_cpuid(context: &mut SavedContext) -> bool {
     // The instruction may be the last of its page.
     let read = (2..=INSTRUCTION_MAX).rev().find(|&length| user::read(context.rip, &mut code[..length]).is_ok());
     let Some(length) = read.and_then(|length| cpuid_length(&code[..length])) else { return false };
-    let [a, b, c, d] = memory::cpuid(context.rax as u32, context.rcx as u32);
+    let [a, b, c, d] = cpuid::answer(context.rax as u32, context.rcx as u32);
     (context.rax, context.rbx, context.rcx, context.rdx) = (a.into(), b.into(), c.into(), d.into());
     context.rip += length as u64;
     true

@@ -4,7 +4,8 @@
 use alloc::vec::Vec;
 
 use pando_abi::{Permissions, Registers};
-use pando_rt::memory::{self, PageRange};
+use pando_rt::cpuid;
+use pando_rt::memory::PageRange;
 use pando_rt::user::{self, UserRange};
 use thiserror::Error;
 
@@ -126,8 +127,8 @@ fn auxiliary(executable: &Executable) -> Vec<(u64, u64)> {
     /// What a signal frame holds besides vector state, generously.
     const SIGNAL_FRAME: u64 = 1024;
 
-    let [_, _, _, features] = memory::cpuid(1, 0);
-    let [_, vector_state, ..] = memory::cpuid(0xd, 0);
+    let [_, _, _, features] = cpuid::answer(1, 0);
+    let [_, vector_state, ..] = cpuid::answer(0xd, 0);
     alloc::vec![
         (AT_MINSIGSTKSZ, SIGNAL_FRAME + u64::from(vector_state)),
         (AT_HWCAP, features.into()),

@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod console;
+pub mod cpuid;
 pub mod events;
 pub mod global;
 pub mod hypercall;

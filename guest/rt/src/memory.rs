@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory calls for application memory, and views of what the kernel shows a cell.
 
-use core::ptr::{addr_of, with_exposed_provenance};
+use core::ptr::with_exposed_provenance;
 use core::slice;
 
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::note::ArgumentsHeader;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, cpuid, layout};
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
 
 use crate::hypercall::perform;
 use crate::user;
@@ -109,17 +109,4 @@ pub fn arguments() -> Arguments {
         };
         Arguments { header, strings, image }
     }
-}
-
-/// What `cpuid` answers for this leaf and subleaf; zeros where the table has no answer.
-#[must_use]
-pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
-    let table = with_exposed_provenance::<cpuid::Entry>(layout::CPUID_TABLE as usize);
-    let entries = (layout::CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE;
-    (0..entries)
-        // SAFETY: the kernel maps the table, read-only, before the first instruction; the index is inside it, and any bytes are an entry.
-        .map(|index| unsafe { addr_of!(*table.add(index)).read_volatile() })
-        .take_while(|entry| entry.leaf != cpuid::END)
-        .find(|entry| entry.leaf == leaf && (entry.indexed == 0 || entry.subleaf == subleaf))
-        .map_or([0; 4], |entry| entry.answer)
 }

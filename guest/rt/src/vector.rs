@@ -20,8 +20,9 @@ const HEADER_SIZE: usize = 64;
 /// It does not: the machine has components that this runtime does not know.
 #[cfg(target_os = "none")]
 pub(crate) fn check() {
+    use crate::cpuid;
     use crate::hot::VECTOR_SIZE;
-    let [_, needed, ..] = crate::memory::cpuid(0xd, 0);
+    let [_, needed, ..] = cpuid::answer(0xd, 0);
     assert!(needed as usize <= VECTOR_SIZE, "vector state of {needed} bytes does not fit into {VECTOR_SIZE}");
 }
 
