@@ -30,12 +30,6 @@ static void jump(int count, char **arguments)
 	((void (*)(void))strtoul(arguments[0], NULL, 16))();
 }
 
-static void write_code(int count, char **arguments)
-{
-	(void)count, (void)arguments;
-	*(volatile char *)(uintptr_t)&write_code = 1;
-}
-
 static void run_data(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -56,6 +50,12 @@ static void divide(int count, char **arguments)
 {
 	(void)count, (void)arguments;
 	seven = seven / zero;
+}
+
+static void write_code(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	*(volatile char *)(uintptr_t)&divide = 1;
 }
 
 static void float_divide(int count, char **arguments)
