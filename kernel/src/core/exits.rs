@@ -129,6 +129,8 @@ impl State {
             && write.instruction == cell.context.registers.rip
             && let Err(shortage) = cell.memory.renew(frames, write.address)
         {
+            // Asked again after the remedy: until then the write alone may go on.
+            cell.unconfirmed = Some(write);
             return self.short(id, shortage);
         }
         match exit {
