@@ -14,10 +14,10 @@ use crate::global::Global;
 const SIZE: usize = 64 << 10;
 /// Bytes of the stack of upcalls from the application; start-up runs on it too.
 pub(crate) const STACK_SIZE: usize = SIZE - size_of::<Tail>();
-/// Bytes of vector state: every component that cells can have enabled, up to AVX-512 and protection keys, in the standard format.
-pub(crate) const VECTOR_SIZE: usize = 2752;
+/// Bytes of vector state: every component that cells can have, up to AVX-512, in the standard format.
+pub(crate) const VECTOR_SIZE: usize = 2688;
 
-/// The application's vector, x87 and MXCSR state, as `xsave` writes it.
+/// The application's vector, x87 and MXCSR state, as `xsave` or `fxsave` writes it.
 #[repr(C, align(64))]
 pub(crate) struct Vectors(pub(crate) [u8; VECTOR_SIZE]);
 

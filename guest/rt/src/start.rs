@@ -33,7 +33,7 @@ unsafe extern "C" {
 extern "C" fn start() -> ! {
     let end = (&raw const _end).addr() as u64;
     assert!(end <= layout::LIBOS_END, "the image ends at {end:#x}, beyond its room");
-    vector::check();
+    vector::install();
     upcall::install();
     pando_program_start()
 }

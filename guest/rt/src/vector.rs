@@ -3,34 +3,43 @@
 //! may forget them.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hot::{HOT, Vectors};
 
-/// Offset of MXCSR in the legacy part.
-const MXCSR: usize = 24;
-/// MXCSR's initial value: every exception masked.
-const INITIAL_MXCSR: u32 = 0x1f80;
+/// Offset and initial value of the x87 control word: every exception masked, full precision.
+const X87_CONTROL: (usize, u16) = (0, 0x37f);
+/// Offset and initial value of MXCSR: every exception masked.
+const MXCSR: (usize, u32) = (24, 0x1f80);
 /// Offset of the header, whose first word says which components the area holds.
 const HEADER: usize = 512;
 const HEADER_SIZE: usize = 64;
 
-/// Makes sure that the state fits.
+/// The CPU has XSAVE. Without it there is nothing beyond SSE.
+static XSAVE: AtomicBool = AtomicBool::new(false);
+
+/// Looks what the CPU has, and makes sure that its state fits.
 ///
 /// # Panics
 /// It does not: the machine has components that this runtime does not know.
 #[cfg(target_os = "none")]
-pub(crate) fn check() {
+pub(crate) fn install() {
     use crate::cpuid;
     use crate::hot::VECTOR_SIZE;
+    /// Leaf 1 ECX: XSAVE is switched on.
+    const OSXSAVE: u32 = 1 << 27;
+    let [_, _, features, _] = cpuid::answer(1, 0);
     let [_, needed, ..] = cpuid::answer(0xd, 0);
     assert!(needed as usize <= VECTOR_SIZE, "vector state of {needed} bytes does not fit into {VECTOR_SIZE}");
+    XSAVE.store(features & OSXSAVE != 0, Ordering::Relaxed);
 }
 
 /// Puts every component into its initial state, as a program expects it at its first instruction.
 pub fn reset() {
     HOT.tail.vectors.with(|area| {
-        area.0[MXCSR..MXCSR + 4].copy_from_slice(&INITIAL_MXCSR.to_le_bytes());
-        area.0[HEADER..HEADER + HEADER_SIZE].fill(0);
+        area.0[..HEADER + HEADER_SIZE].fill(0);
+        area.0[X87_CONTROL.0..][..2].copy_from_slice(&X87_CONTROL.1.to_le_bytes());
+        area.0[MXCSR.0..][..4].copy_from_slice(&MXCSR.1.to_le_bytes());
         restore(area);
     });
 }
@@ -46,11 +55,25 @@ pub fn preserved<R>(call: impl FnOnce() -> R) -> R {
 }
 
 fn save(area: &mut Vectors) {
-    // SAFETY: the area is writable, aligned to 64 bytes and larger than any state that cells can have.
-    unsafe { asm!("xsave64 [{}]", in(reg) area.0.as_mut_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack)) };
+    let area = area.0.as_mut_ptr();
+    // SAFETY: the area is writable, aligned to 64 bytes and larger than any state that cells can have; `install` has seen that the CPU has the instruction.
+    unsafe {
+        if XSAVE.load(Ordering::Relaxed) {
+            asm!("xsave64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+        } else {
+            asm!("fxsave64 [{}]", in(reg) area, options(nostack));
+        }
+    }
 }
 
 fn restore(area: &mut Vectors) {
-    // SAFETY: the area was written by `save` or is the initial image: its header is well-formed. This code keeps nothing in the registers it loads.
-    unsafe { asm!("xrstor64 [{}]", in(reg) area.0.as_mut_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack)) };
+    let area = area.0.as_mut_ptr();
+    // SAFETY: the area was written by `save` or is the initial image: it is well-formed. This code keeps nothing in the registers it loads.
+    unsafe {
+        if XSAVE.load(Ordering::Relaxed) {
+            asm!("xrstor64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+        } else {
+            asm!("fxrstor64 [{}]", in(reg) area, options(nostack));
+        }
+    }
 }
