@@ -45,5 +45,15 @@ pub const ARGUMENTS: u64 = SYSTEM + 0x18_0000;
 pub const ARGUMENTS_SIZE: u64 = 0x8_0000;
 /// The end of the part that shares one page table; from here on the libOS maps what it wants.
 pub const SYSTEM_FREE: u64 = SYSTEM + 0x20_0000;
-/// Where the root image is mounted: a segment of its own, read-only.
-pub const ROOT_IMAGE: u64 = SYSTEM - SLOT_SIZE;
+/// Slots of volumes: read-only images of files, each in a slot of its own, below the system segment.
+pub const VOLUME_SLOTS: usize = 14;
+/// The end of what the libOS gives to programs; volumes lie above it.
+pub const PROGRAM_END: u64 = (SYSTEM_SLOT - VOLUME_SLOTS) as u64 * SLOT_SIZE;
+/// Where the first volume lies: the root image.
+pub const ROOT_IMAGE: u64 = volume(0);
+
+/// Where volume `index`, below [`VOLUME_SLOTS`], lies.
+#[must_use]
+pub const fn volume(index: usize) -> u64 {
+    PROGRAM_END + index as u64 * SLOT_SIZE
+}

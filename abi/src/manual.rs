@@ -86,7 +86,7 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
 fn addresses(out: &mut dyn Write) -> Result {
     writeln!(out, "\n### Addresses\n\n| address | what lies there |\n|---|---|")?;
     for (address, what) in [
-        (layout::ROOT_IMAGE, "root image, read-only"),
+        (layout::ROOT_IMAGE, "volumes, read-only, one a slot; the first is the root"),
         (layout::VIRTUAL_REGISTERS, "virtual registers"),
         (layout::CONSOLE_RINGS, "console rings"),
         (layout::CPUID_TABLE, "CPUID table"),

@@ -4,8 +4,10 @@
 //! An image for cells is a static ELF file. It carries one note of name [`NAME`] and type [`TYPE`] whose description is the interface's version
 //! as a little-endian 32-bit number; the kernel's side refuses an image without it, or with another version.
 //!
-//! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then the strings, each ended by a zero byte: the program's path in the root
-//! image, its working directory there, the arguments (the first is the program's name as it will see it), the environment.
+//! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then the strings, each ended by a zero byte: the program's path, its working directory, the
+//! arguments (the first is the program's name as it will see it), the environment, and where each volume is mounted.
+
+use crate::layout::VOLUME_SLOTS;
 
 /// Name of the note, without its final zero byte.
 pub const NAME: &str = "Pando";
@@ -20,12 +22,32 @@ pub struct ArgumentsHeader {
     pub arguments: u32,
     /// How many strings, after them, are the environment.
     pub environment: u32,
+    /// How many volumes there are, and strings after those that say where; the first is the root.
+    pub volumes: u32,
     /// Bytes of all strings with their zero bytes.
     pub bytes: u32,
     /// Which standard streams are terminals: bit 0 input, bit 1 output, bit 2 errors.
     pub terminals: u32,
-    /// Bytes of the root image that lies at [`crate::layout::ROOT_IMAGE`].
-    pub image_bytes: u64,
+    /// Bits of [`options`].
+    pub options: u32,
+    /// The user that the program is.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+    /// Rows of the terminal, 0 if there is none.
+    pub rows: u32,
+    /// Columns of the terminal, 0 if there is none.
+    pub columns: u32,
+    /// Bytes of each volume, which lies at [`crate::layout::volume`].
+    pub volume_bytes: [u64; VOLUME_SLOTS],
+}
+
+/// Bits of [`ArgumentsHeader::options`].
+pub mod options {
+    /// Print every system call on the standard error stream.
+    pub const TRACE: u32 = 1;
+    /// Let every system call trap; patch nothing.
+    pub const TRAP: u32 = 2;
 }
 
 impl ArgumentsHeader {
@@ -36,10 +58,15 @@ impl ArgumentsHeader {
     #[must_use]
     pub fn to_bytes(self) -> [u8; ArgumentsHeader::SIZE] {
         let mut bytes = [0; ArgumentsHeader::SIZE];
-        for (room, word) in bytes.chunks_exact_mut(4).zip([self.arguments, self.environment, self.bytes, self.terminals]) {
+        let ArgumentsHeader { arguments, environment, volumes, bytes: strings, terminals, options, user, group, rows, columns, .. } = self;
+        let words = [arguments, environment, volumes, strings, terminals, options, user, group, rows, columns];
+        let (head, sizes) = bytes.split_at_mut(size_of_val(&words));
+        for (room, word) in head.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());
         }
-        bytes[16..].copy_from_slice(&self.image_bytes.to_le_bytes());
+        for (room, size) in sizes.chunks_exact_mut(8).zip(self.volume_bytes) {
+            room.copy_from_slice(&size.to_le_bytes());
+        }
         bytes
     }
 }

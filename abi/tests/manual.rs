@@ -76,7 +76,7 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         row(offset_of!(ArgumentsHeader, environment), "header: environment"),
         row(offset_of!(ArgumentsHeader, bytes), "header: bytes"),
         row(offset_of!(ArgumentsHeader, terminals), "header: terminals"),
-        row(offset_of!(ArgumentsHeader, image_bytes), "header: image bytes"),
+        row(offset_of!(ArgumentsHeader, volume_bytes), "header: bytes of each volume"),
         row(ArgumentsHeader::SIZE, "strings"),
         format!("a descriptor has {} bytes", Descriptor::SIZE),
         format!("An entry has {} bytes", cpuid::Entry::SIZE),

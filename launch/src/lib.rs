@@ -13,6 +13,6 @@ mod streams;
 
 pub use error::LaunchError;
 pub use libos::Template;
-pub use program::{Program, Terminals};
+pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{Streams, forward};

@@ -2,8 +2,8 @@
 //! Programs: what to run, and the cell made for it.
 
 use crate::{LaunchError, Root};
-use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE};
-use pando_abi::note::ArgumentsHeader;
+use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, VOLUME_SLOTS};
+use pando_abi::note::{ArgumentsHeader, options};
 use pando_kernel::{CellId, Kernel};
 use pando_machine::PageCount;
 
@@ -16,14 +16,27 @@ pub struct Terminals {
     pub output: bool,
     /// Standard error.
     pub errors: bool,
+    /// Rows of the terminal; 0 where there is none.
+    pub rows: u16,
+    /// Columns of the terminal; 0 where there is none.
+    pub columns: u16,
+}
+
+/// How its system calls are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Print each on the standard error stream.
+    pub trace: bool,
+    /// Let each trap; patch nothing.
+    pub trap: bool,
 }
 
 /// A program with all that it is given.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it lies in the root image.
+    /// Where it lies, as the cell sees it.
     pub path: Vec<u8>,
-    /// Its working directory in the root image.
+    /// Its working directory, as the cell sees it.
     pub directory: Vec<u8>,
     /// Its arguments; the first is its own name as it will see it.
     pub arguments: Vec<Vec<u8>>,
@@ -31,6 +44,12 @@ pub struct Program {
     pub environment: Vec<Vec<u8>>,
     /// Which of its streams are terminals.
     pub terminals: Terminals,
+    /// How its system calls are served.
+    pub calls: Calls,
+    /// The user that it is.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
     /// The memory that it may have, tables included.
     pub memory: PageCount,
 }
@@ -41,7 +60,7 @@ impl Program {
     /// # Errors
     /// The arguments are too long, or there is not enough memory.
     pub fn prepare(&self, kernel: &Kernel, root: &Root) -> Result<CellId, LaunchError> {
-        let block = self.argument_block(root.image_bytes)?;
+        let block = self.argument_block(root)?;
         let cell = kernel.clone_cell(root.cell, self.memory)?;
         match kernel.write(cell, ARGUMENTS, &block) {
             Ok(()) => Ok(cell),
@@ -54,8 +73,12 @@ impl Program {
     }
 
     /// The bytes of the argument block.
-    fn argument_block(&self, image_bytes: u64) -> Result<Vec<u8>, LaunchError> {
-        let strings = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
+    fn argument_block(&self, root: &Root) -> Result<Vec<u8>, LaunchError> {
+        let strings = [&self.path, &self.directory]
+            .into_iter()
+            .chain(&self.arguments)
+            .chain(&self.environment)
+            .chain(root.volumes.iter().map(|volume| &volume.mount_point));
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {
@@ -68,14 +91,24 @@ impl Program {
         if bytes.len() > most {
             return Err(LaunchError::ArgumentsTooLong { given: bytes.len(), most });
         }
-        let Terminals { input, output, errors } = self.terminals;
+        let Terminals { input, output, errors, rows, columns } = self.terminals;
+        let mut volume_bytes = [0; VOLUME_SLOTS];
+        for (room, volume) in volume_bytes.iter_mut().zip(&root.volumes) {
+            *room = volume.bytes;
+        }
         // What fits into the block can be counted in 32 bits.
         let header = ArgumentsHeader {
             arguments: self.arguments.len() as u32,
             environment: self.environment.len() as u32,
+            volumes: root.volumes.len() as u32,
             bytes: bytes.len() as u32,
             terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
-            image_bytes,
+            options: if self.calls.trace { options::TRACE } else { 0 } | if self.calls.trap { options::TRAP } else { 0 },
+            user: self.user,
+            group: self.group,
+            rows: rows.into(),
+            columns: columns.into(),
+            volume_bytes,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

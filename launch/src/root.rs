@@ -11,11 +11,20 @@ use pando_machine::PageCount;
 /// Tables and pages besides the image itself.
 const OVERHEAD: PageCount = PageCount(1024);
 
-/// A clone of the template with an image mounted, which never runs itself.
-#[derive(Clone, Copy, Debug)]
+/// An image that lies in the cell, and where programs find its files.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    /// The directory that its root stands for.
+    pub(crate) mount_point: Vec<u8>,
+    /// How long it is.
+    pub(crate) bytes: u64,
+}
+
+/// A clone of the template with its volumes, which never runs itself.
+#[derive(Clone, Debug)]
 pub struct Root {
     pub(crate) cell: CellId,
-    pub(crate) image_bytes: u64,
+    pub(crate) volumes: Vec<Volume>,
 }
 
 impl Root {
@@ -32,7 +41,7 @@ impl Root {
             return Err(LaunchError::ImageTooLarge(pages));
         }
         let cell = kernel.clone_cell(template.cell(), quota)?;
-        let root = Root { cell, image_bytes: layout.size() };
+        let root = Root { cell, volumes: vec![Volume { mount_point: b"/".to_vec(), bytes: layout.size() }] };
         let loaded = root.load(kernel, &layout, pages);
         if loaded.is_err() {
             // Nobody else knows the cell, so it is still there to be ended.

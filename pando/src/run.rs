@@ -6,7 +6,7 @@ use crate::host::{self, NoProgram};
 use crate::{OWN_FAILURE, stats};
 use pando_image::{Attributes, Builder, HostFile};
 use pando_kernel::{CellId, Config, End, Kernel, Outcome};
-use pando_launch::{LaunchError, Program, Root, Streams, Template, Terminals, forward};
+use pando_launch::{Calls, LaunchError, Program, Root, Streams, Template, Terminals, forward};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{HostError, PageCount};
 use std::ffi::OsString;
@@ -116,7 +116,12 @@ fn prepare(options: &Run, path: &Path, memory: PageCount) -> Result<(Kernel, Cel
             input: std::io::stdin().is_terminal(),
             output: std::io::stdout().is_terminal(),
             errors: std::io::stderr().is_terminal(),
+            rows: 0,
+            columns: 0,
         },
+        calls: Calls::default(),
+        user: 0,
+        group: 0,
         memory,
     };
     let cell = program.prepare(&kernel, &root)?;

@@ -6,7 +6,7 @@ use crate::stage::Stage;
 use pando_image::{Builder, HostFile};
 use pando_kernel::CellId;
 use pando_kernel::cell::State;
-use pando_launch::{LaunchError, Program, Root, Template, Terminals};
+use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals};
 use pando_machine::PageCount;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,6 +34,9 @@ pub(super) fn waiting(stage: &mut Stage) -> Result<CellId, BenchError> {
         arguments: vec![PATH.to_vec()],
         environment: Vec::new(),
         terminals: Terminals::default(),
+        calls: Calls::default(),
+        user: 0,
+        group: 0,
         memory: QUOTA,
     };
     let cell = program.prepare(&stage.kernel, &root)?;

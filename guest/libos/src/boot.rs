@@ -43,9 +43,10 @@ fn start(place: &mut Option<Process>) -> Registers {
     let path = strings.next().unwrap_or_default();
     let directory = strings.next().unwrap_or_default();
     let arguments: Vec<&[u8]> = strings.by_ref().take(given.header.arguments as usize).collect();
-    let environment: Vec<&[u8]> = strings.take(given.header.environment as usize).collect();
-    let image = Image::new(given.image).unwrap_or_else(|error| refuse(OWN_FAILURE, b"root image", &error));
-    let root = Root { image, bytes: given.image };
+    let environment: Vec<&[u8]> = strings.by_ref().take(given.header.environment as usize).collect();
+    let bytes = given.volume(0);
+    let image = Image::new(bytes).unwrap_or_else(|error| refuse(OWN_FAILURE, b"root image", &error));
+    let root = Root { image, bytes };
     let file = program(&root, path).unwrap_or_else(|error| {
         let status = if matches!(error, Errno::ENOENT | Errno::ENOTDIR) { NOT_FOUND } else { NOT_EXECUTABLE };
         refuse(status, path, &error.text())

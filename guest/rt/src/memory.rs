@@ -81,32 +81,40 @@ pub fn protect(range: PageRange, permissions: Permissions) -> Result<(), Refusal
     unsafe { perform(call) }.map(|_| ())
 }
 
-/// What the operator gave: header, strings, root image.
+/// What the operator gave: header and strings.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments {
     /// The header.
     pub header: ArgumentsHeader,
     /// The strings, each ended by a zero byte.
     pub strings: &'static [u8],
-    /// The root image.
-    pub image: &'static [u8],
+}
+
+impl Arguments {
+    /// The bytes of a volume; none if there is no such volume.
+    #[must_use]
+    pub fn volume(&self, index: usize) -> &'static [u8] {
+        let bytes = self.header.volume_bytes.get(index).map_or(0, |bytes| (*bytes).min(layout::SLOT_SIZE));
+        if bytes == 0 || index >= self.header.volumes as usize {
+            return &[];
+        }
+        let start = with_exposed_provenance::<u8>(layout::volume(index) as usize);
+        // SAFETY: the operator maps each volume as long as the header says before a clone runs; nobody in the cell writes to it, and it is never unmapped,
+        // because memory calls of this crate name application memory only.
+        unsafe { slice::from_raw_parts(start, bytes as usize) }
+    }
 }
 
 /// Reads what the operator gave; a template has none before it is cloned.
 #[must_use]
 pub fn arguments() -> Arguments {
     let block = with_exposed_provenance::<ArgumentsHeader>(layout::ARGUMENTS as usize);
-    let image = with_exposed_provenance::<u8>(layout::ROOT_IMAGE as usize);
-    // SAFETY: the kernel maps the block whole, before a clone runs, and the root image as long as the header says; nobody in the cell writes
-    // to either, and neither is ever unmapped, because memory calls of this crate name application memory only.
+    // SAFETY: the kernel maps the block whole, before a clone runs; nobody in the cell writes to it, and it is never unmapped, because memory calls of this
+    // crate name application memory only.
     unsafe {
         let header = block.read();
         let room = layout::ARGUMENTS_SIZE as usize - ArgumentsHeader::SIZE;
         let strings = slice::from_raw_parts(block.add(1).cast::<u8>(), (header.bytes as usize).min(room));
-        let image = match header.image_bytes as usize {
-            0 => &[],
-            bytes => slice::from_raw_parts(image, bytes),
-        };
-        Arguments { header, strings, image }
+        Arguments { header, strings }
     }
 }

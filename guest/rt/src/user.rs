@@ -8,8 +8,8 @@ use core::arch::global_asm;
 
 use pando_abi::layout;
 
-/// The end of application memory: below the root image and the system segment.
-pub const END: u64 = layout::ROOT_IMAGE;
+/// The end of application memory: below the volumes and the system segment.
+pub const END: u64 = layout::PROGRAM_END;
 
 /// Memory that the application named is not there, or not as it would have to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
