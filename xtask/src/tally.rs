@@ -34,12 +34,41 @@ impl Tally {
     }
 }
 
+/// Parts of a test program's output, in order. libtest announces what tests printed and the list of their names with the same word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// One line a test, as they end.
+    #[default]
+    Progress,
+    /// What passing tests printed: whatever it looks like, it is not libtest's.
+    Successes,
+    /// Their names.
+    PassedNames,
+    /// What failing tests printed: the same holds.
+    Failures,
+    /// Their names.
+    FailedNames,
+}
+
+impl Place {
+    /// The place after a line.
+    fn after(self, line: &str) -> Place {
+        match (line, self) {
+            ("successes:", Place::Progress) => Place::Successes,
+            ("successes:", Place::Successes) => Place::PassedNames,
+            ("failures:", Place::Failures) => Place::FailedNames,
+            ("failures:", Place::Progress | Place::PassedNames) => Place::Failures,
+            _ => self,
+        }
+    }
+}
+
 /// Hears the lines of libtest's output, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
     tally: Tally,
-    /// Inside the part that repeats what passing tests printed.
-    in_successes: bool,
+    /// Where in a program's output the line stands.
+    place: Place,
     /// The test whose output is being repeated, until it says that it left itself out.
     speaker: Option<String>,
     /// Tests of the present program that left themselves out: libtest counts them as passed.
@@ -52,17 +81,17 @@ impl Listener {
     /// Hears a line; `true` if a person wants to see it.
     pub(crate) fn hear(&mut self, line: &str) -> bool {
         let line = line.trim_end();
-        if let Some(result) = line.strip_prefix("test result: ") {
-            self.result(result);
-            return true;
+        let place = self.place;
+        self.place = place.after(line);
+        match place {
+            Place::Successes => self.repeated(line),
+            Place::Failures => {}
+            Place::Progress | Place::PassedNames | Place::FailedNames => match line.strip_prefix("test result: ") {
+                Some(result) => self.result(result),
+                None => self.progress(line),
+            },
         }
-        match line {
-            "successes:" => self.in_successes = true,
-            "failures:" => self.in_successes = false,
-            _ if self.in_successes => self.repeated(line),
-            _ => self.progress(line),
-        }
-        !self.in_successes
+        !matches!(self.place, Place::Successes | Place::PassedNames)
     }
 
     /// The counts so far.
@@ -99,7 +128,7 @@ impl Listener {
         self.tally.programs += 1;
         self.tally.passed += count("passed").saturating_sub(self.not_really_passed);
         self.tally.failed += count("failed");
-        (self.in_successes, self.speaker, self.not_really_passed) = (false, None, 0);
+        (self.place, self.speaker, self.not_really_passed) = (Place::Progress, None, 0);
     }
 
     fn repeated(&mut self, line: &str) {
@@ -147,6 +176,8 @@ left out: no KVM
 left out: no KVM
 ---- a::two stdout ----
 chatter
+test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s
+test b ... ignored, says a test
 
 successes:
     a::one
@@ -157,6 +188,7 @@ failures:
 
 ---- a::three stdout ----
 left out: of a failing test this is no news
+test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s
 
 failures:
     a::three
