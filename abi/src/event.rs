@@ -37,6 +37,10 @@ events! {
     Generation = 2,
     /// The operator asks the cell to end; the libOS decides how.
     Terminate = 3,
+    /// The operator interrupts the program, as one does with Ctrl-C.
+    Interrupt = 4,
+    /// The operator's terminal has another size: the virtual registers say which.
+    WindowSize = 5,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.

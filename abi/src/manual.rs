@@ -2,7 +2,7 @@
 //! Prints the reference part of the manual from the declarations; a test keeps `docs/virtual-architecture.md` in step.
 
 use crate::hypercall::{ARGUMENT_REGISTERS, TABLE};
-use crate::virtual_registers::{Control, Identity, Memory, Report, Time, VirtualRegisters};
+use crate::virtual_registers::{Control, Identity, Memory, Report, Time, VirtualRegisters, Window};
 use crate::{Event, Refusal, SavedContext, layout, limits};
 use core::fmt::{Result, Write};
 use core::mem::offset_of;
@@ -44,6 +44,7 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
     let memory = offset_of!(VirtualRegisters, memory);
     let identity = offset_of!(VirtualRegisters, identity);
     let report = offset_of!(VirtualRegisters, report);
+    let window = offset_of!(VirtualRegisters, window);
     writeln!(out, "\n### Virtual registers\n\n| offset | name |\n|---|---|")?;
     for (offset, name) in [
         (control + offset_of!(Control, pending), "pending events"),
@@ -73,6 +74,8 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
         (report + offset_of!(Report, calls), "report: system calls"),
         (report + offset_of!(Report, missing_calls), "report: calls not implemented"),
         (report + offset_of!(Report, missing), "report: their numbers"),
+        (window + offset_of!(Window, rows), "window: rows"),
+        (window + offset_of!(Window, columns), "window: columns"),
     ] {
         writeln!(out, "| {offset:#05x} | {name} |")?;
     }

@@ -30,6 +30,8 @@ pub struct VirtualRegisters {
     pub saves: [SavedContext; 2],
     /// What the cell tells its operator.
     pub report: Report,
+    /// The operator's terminal.
+    pub window: Window,
 }
 
 const _: () = assert!(size_of::<VirtualRegisters>() <= PAGE_SIZE as usize);
@@ -111,6 +113,16 @@ pub struct Identity {
     pub host_name: [u8; HOST_NAME_BYTES],
 }
 
+/// The size of the operator's terminal; zeros until the operator says so with [`crate::Event::WindowSize`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Window {
+    /// Rows of characters.
+    pub rows: u64,
+    /// Columns of characters.
+    pub columns: u64,
+}
+
 /// What the libOS counts for its operator; the kernel copies it when the cell ends.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -152,6 +164,8 @@ pub mod offset {
     pub const REPORT: usize = offset_of!(VirtualRegisters, report);
     /// Of [`Report::missing`](super::Report::missing).
     pub const MISSING: usize = REPORT + offset_of!(Report, missing);
+    /// Of the window's size.
+    pub const WINDOW: usize = offset_of!(VirtualRegisters, window);
 }
 
 impl Control {

@@ -21,6 +21,7 @@ pub struct Signal(pub u8);
 
 #[expect(missing_docs, reason = "the standard names")]
 impl Signal {
+    pub const INT: Signal = Signal(2);
     pub const ILL: Signal = Signal(4);
     pub const TRAP: Signal = Signal(5);
     pub const BUS: Signal = Signal(7);

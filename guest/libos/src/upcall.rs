@@ -24,4 +24,7 @@ pub fn events(events: EventSet) {
     if events.contains(Event::Terminate) {
         kill(Signal::TERM, 0, 0);
     }
+    if events.contains(Event::Interrupt) {
+        kill(Signal::INT, 0, 0);
+    }
 }

@@ -112,6 +112,8 @@ pub struct Cell {
     pub(crate) operation: Option<Operation>,
     /// Events that have happened while the cell was not looking.
     pub(crate) events: EventSet,
+    /// The size of the operator's terminal that the virtual registers do not show yet.
+    pub(crate) window: Option<[u16; 2]>,
     pub(crate) identity: Identity,
     pub(crate) clones_made: u64,
     /// Why it shall end at its next exit.
@@ -139,6 +141,7 @@ impl Cell {
             resumption: Resumption::AsIs,
             operation: None,
             events: EventSet::NONE,
+            window: None,
             identity: Identity { generation: 0, clone_index: 0, host_name, stale: true },
             clones_made: 0,
             doom: None,
@@ -163,6 +166,7 @@ impl Cell {
             vector: self.vector.clone(),
             resumption: self.resumption,
             events: self.events.with(pando_abi::Event::Generation),
+            window: self.window,
             identity,
             ..Cell::new(id, memory, String::new())
         }

@@ -46,7 +46,7 @@ impl Cell {
         self.enter(frames, &control, control.exception_entry, cause::SYSCALL, 0, 0)
     }
 
-    /// Shows the cell what has happened: its timer if that is due, and the events that came while it was not looking.
+    /// Shows the cell what has happened: its timer if that is due, its window's new size, and the events that came while it was not looking.
     ///
     /// # Errors
     /// No memory to write it down: the cell's end.
@@ -55,6 +55,9 @@ impl Cell {
         if Nanos(control.timer) <= now {
             self.events = self.events.with(Event::Timer);
             self.set_word(frames, offset::TIMER, u64::MAX).map_err(end_of)?;
+        }
+        if let Some(size) = self.window.take() {
+            self.set_words(frames, offset::WINDOW, &size.map(u64::from)).map_err(end_of)?;
         }
         if !self.events.is_empty() {
             self.set_word(frames, offset::PENDING, control.pending | self.events.0).map_err(end_of)?;

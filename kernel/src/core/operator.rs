@@ -250,6 +250,39 @@ impl Kernel {
         self.shared.raise(id, event);
     }
 
+    /// Interrupts a cell's program, as Ctrl-C does, at once: even one that computes hears of it now, not at its next exit.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn interrupt(&self, id: CellId) -> Result<(), OperatorError> {
+        self.call(id, Event::Interrupt, |_| {})
+    }
+
+    /// Tells a cell the size of its terminal, at once.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn set_window(&self, id: CellId, rows: u16, columns: u16) -> Result<(), OperatorError> {
+        self.call(id, Event::WindowSize, |cell| cell.window = Some([rows, columns]))
+    }
+
+    /// Makes an event happen to a cell after `change`, and the cell look.
+    fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        change(&mut occupant.cell);
+        let running = match occupant.cell.state {
+            CellState::Running { vcpu } => Some(vcpu),
+            _ => None,
+        };
+        if state.raise(id, event) {
+            self.shared.announce(&state);
+        }
+        // Whatever it interrupts, the vCPU looks at events before it enters the cell again.
+        running.into_iter().for_each(|vcpu| self.shared.interrupt(vcpu));
+        Ok(())
+    }
+
     /// Waits until a cell has ended, and forgets it: its name is stale from then on.
     ///
     /// # Errors

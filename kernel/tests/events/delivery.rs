@@ -6,7 +6,7 @@ use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::cause;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, Hypercall, Registers};
-use pando_kernel::{CellId, End};
+use pando_kernel::{CellId, End, OperatorError};
 use pando_testing::asm::Register::{Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP};
@@ -237,5 +237,22 @@ fn an_event_for_a_running_cell_is_not_lost() {
         let [pending] = words(&lab, id, PENDING);
         assert_eq!(pending, TERMINATE);
         lab.kernel.end(spinner, End::Killed).expect("it lives");
+    }
+}
+
+#[test]
+fn an_interrupt_and_a_window_reach_a_cell_that_waits() {
+    for mut lab in Lab::both() {
+        let id = cell(&lab, &assembled(spin), &application());
+        lab.kernel.set_window(id, 1, 2).expect("it lives");
+        lab.kernel.set_window(id, 50, u16::MAX).expect("it lives");
+        lab.kernel.interrupt(id).expect("it lives");
+        lab.kernel.start(id).expect("it was not started before");
+        lab.run_all();
+        assert_eq!(saved(&lab, id, 0).error, 1 << Event::Interrupt as u8 | 1 << Event::WindowSize as u8);
+        assert_eq!(words(&lab, id, VIRTUAL_REGISTERS + offset::WINDOW as u64), [50, u64::from(u16::MAX)]);
+        lab.kernel.end(id, End::Killed).expect("it lives");
+        assert_eq!(lab.kernel.interrupt(id), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.set_window(id, 1, 1), Err(OperatorError::NoSuchCell));
     }
 }

@@ -194,3 +194,22 @@ fn a_kernel_that_is_dropped_ends_every_cell() {
         assert_eq!(Arc::strong_count(&machine), 1);
     }
 }
+
+#[test]
+fn an_interrupt_reaches_a_cell_that_computes_alone() {
+    let Some(kernel) = real(1) else { return };
+    kernel.start_vcpus().expect("vCPU threads start");
+    let id = cell(&kernel, |asm| {
+        // It looks at what is pending, without ever leaving the vCPU by itself.
+        asm.mov_imm(Rbx, VIRTUAL_REGISTERS);
+        let again = asm.here();
+        asm.load(Rdi, Rbx, offset::PENDING as i32).cmp_imm(Rdi, 0).jump_if(Condition::Zero, again);
+        asm.mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
+    });
+    kernel.start(id).expect("it was not started before");
+    while !matches!(kernel.inspect(id), Ok((State::Running { .. }, ..))) {
+        std::thread::yield_now();
+    }
+    kernel.interrupt(id).expect("it lives");
+    assert_eq!(kernel.wait(id).expect("it ends").end, End::Exited { status: 1 << Event::Interrupt as u8 });
+}
