@@ -77,7 +77,7 @@ macro_rules! hypercalls {
 
 hypercalls! {
     /// Ends the cell. `signal` is 0 where a program ended with `status`; otherwise it names the Linux signal that ended it, `address` what it
-    /// touched and `instruction` where it stood. Never returns.
+    /// touched and `instruction` where it stood; both are below 256. Never returns.
     0 Exit exit(status, signal, address, instruction);
     /// Gives up the CPU until an unmasked event is pending or the clock reaches `deadline` (nanoseconds of the cell's clock; all ones: no
     /// deadline). Vector registers do not survive it. Returns the pending events.

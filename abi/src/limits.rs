@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Limits that a cell can meet, each with its reason. The kernel's own limits stand in the kernel.
 
-/// Spaces a cell may have: a clone of the cell costs a word or two for each.
+/// Spaces a cell may have: one for each process.
 pub const MAX_SPACES: u32 = 1024;
-/// Segments a cell may have: the same reason.
+/// Segments a cell may have: a clone of the cell seals each.
 pub const MAX_SEGMENTS: u32 = 64;
+/// Parts that all spaces of a cell together may mount, private memory and segments: the kernel keeps a few words for each, and a clone of the cell copies them.
+pub const MAX_MOUNTS: u32 = 16_384;
 /// Pages that one `map` with `eager`, one `protect` or one `unmap` may name: a slot's worth.
 pub const MAX_PAGES: u64 = 1 << 27;
 /// Descriptors in the console's transmit ring: the libOS posts one per `write`, so a burst of small writes costs one exit.

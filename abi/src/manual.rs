@@ -108,6 +108,7 @@ fn bounds(out: &mut dyn Write) -> Result {
     for (name, value) in [
         ("spaces of a cell", u64::from(limits::MAX_SPACES)),
         ("segments of a cell", u64::from(limits::MAX_SEGMENTS)),
+        ("mounts of all spaces of a cell", u64::from(limits::MAX_MOUNTS)),
         ("pages of one call", limits::MAX_PAGES),
         ("descriptors of the console's transmit ring", limits::TRANSMIT_DESCRIPTORS as u64),
         ("descriptors of the console's receive ring", limits::RECEIVE_DESCRIPTORS as u64),

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Pages that a fault on lazy 4 KiB memory makes at once: an exit costs as much as zeroing a hundred pages on nested machines, so one makes a few, aligned.
 pub const FAULT_AROUND: u64 = 16;
 
-/// Tables that one piece of a release visits, and frames that it frees at most 512 times as many: about 100 µs under the lock.
+/// Tables and large pages that one piece of a release lets go of, each with at most 512 frames: about 100 µs under the lock.
 pub const RELEASE_PIECE: usize = 64;
 
 /// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.

@@ -13,8 +13,6 @@ use crate::signals::{Signal, Signals};
 
 /// The number of the cell's one process, and of its one thread.
 pub const NUMBER: u64 = 1;
-/// Exit status of a program that a signal ended, less the signal's number.
-const SIGNALLED: u64 = 128;
 
 /// The one process of the cell.
 #[derive(Debug)]
@@ -68,7 +66,7 @@ pub fn die(signal: Signal, address: u64, instruction: u64) -> ! {
 
 /// The same at once: what was not taken of the output is lost.
 pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
-    exit(SIGNALLED + u64::from(signal.0), signal.0.into(), address, instruction)
+    exit(0, signal.0.into(), address, instruction)
 }
 
 /// Ends the cell before its program ran, with a message.

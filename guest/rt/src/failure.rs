@@ -12,7 +12,6 @@ use crate::hypercall::exit;
 
 /// Exit status of a failure that is not the program's.
 const OWN_FAILURE: u64 = 125;
-const SIGSEGV: u64 = 11;
 
 /// A message of bounded length; what does not fit is cut off.
 struct Message {
@@ -45,7 +44,7 @@ fn report(text: fmt::Arguments<'_>) {
 pub(crate) fn exception(context: &SavedContext) -> ! {
     let SavedContext { cause, error, address, rip, .. } = *context;
     report(format_args!("pando: the libOS failed: exception {cause} (error {error:#x}) at {rip:#x}, address {address:#x}"));
-    exit(OWN_FAILURE, SIGSEGV, address, rip)
+    exit(OWN_FAILURE, 0, 0, 0)
 }
 
 #[panic_handler]

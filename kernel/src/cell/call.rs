@@ -122,7 +122,11 @@ impl Cell {
         let call = Hypercall::decode(&self.context.registers).ok_or(Refusal::NoSuchCall)?;
         Ok(match call {
             Hypercall::Exit { status, signal, address, instruction } => {
-                Operation::Exit { status: status as u8, signal: signal as u8, address, instruction }
+                let [status, signal] = [status, signal].map(u8::try_from);
+                match (status, signal) {
+                    (Ok(status), Ok(signal)) => Operation::Exit { status, signal, address, instruction },
+                    _ => return Err(Refusal::BadArgument),
+                }
             }
             Hypercall::Idle { deadline } => Operation::Idle { until: Nanos(deadline) },
             Hypercall::Freeze {} => Operation::Freeze,

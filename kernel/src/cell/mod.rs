@@ -10,7 +10,7 @@ use crate::memory::{AccountId, Frames, SpaceSet};
 use call::Operation;
 use end::{Counters, End};
 use pando_abi::EventSet;
-use pando_machine::{Context, Nanos, PageCount, VectorState};
+use pando_machine::{Context, FrameId, Nanos, PageCount, VectorState};
 use std::time::Duration;
 
 /// Name of a cell: an index and a generation, so that a stale name is recognised. Known to the operator only; cells have no names for each other.
@@ -56,7 +56,7 @@ pub enum State {
     },
     /// Waits for the machine's next flush, which will free memory.
     AwaitingFlush,
-    /// A template: never runs again.
+    /// Never runs again: a template, if the operator wanted one.
     Frozen,
 }
 
@@ -85,6 +85,8 @@ pub enum Vector {
 pub(crate) struct Write {
     pub(crate) instruction: u64,
     pub(crate) address: u64,
+    /// The shared page that the vCPU may still read there: held until the write is confirmed.
+    pub(crate) replaced: Option<FrameId>,
 }
 
 /// Who a cell is.
@@ -116,6 +118,8 @@ pub struct Cell {
     pub(crate) window: Option<[u16; 2]>,
     pub(crate) identity: Identity,
     pub(crate) clones_made: u64,
+    /// Whether the operator knows it as a template: frozen, it is then no victim when memory is short.
+    pub(crate) is_template: bool,
     /// Why it shall end at its next exit.
     pub(crate) doom: Option<End>,
     pub(crate) counters: Counters,
@@ -144,6 +148,7 @@ impl Cell {
             window: None,
             identity: Identity { generation: 0, clone_index: 0, host_name, stale: true },
             clones_made: 0,
+            is_template: false,
             doom: None,
             counters: Counters::default(),
             rest: Duration::ZERO,
@@ -153,7 +158,14 @@ impl Cell {
         }
     }
 
-    /// A clone: the same context and memory, another identity. O(spaces + segments).
+    /// Lets go of the page that a write has replaced, once no vCPU can read it any more in the cell's name.
+    pub(crate) fn confirm(&mut self, frames: &mut Frames, write: Write) {
+        if let Some(frame) = write.replaced {
+            frames.release(frame);
+        }
+    }
+
+    /// A clone: the same context and memory, another identity. O(mounts + segments).
     pub(crate) fn clone_as(&mut self, id: CellId, frames: &mut Frames, account: AccountId) -> Cell {
         let memory = self.memory.clone_set(frames, account);
         let clone_index = self.clones_made;

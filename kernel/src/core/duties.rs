@@ -4,6 +4,7 @@
 use super::Shared;
 use super::state::State;
 use crate::cell::State as CellState;
+use crate::cell::end::End;
 use crate::limits::{FLUSH_INTERVAL, QUARANTINE_HIGH, RELEASE_PIECE};
 use crate::sched::Reason;
 use pando_machine::Nanos;
@@ -38,13 +39,30 @@ impl Shared {
         state.frames.flushed(tables, &outcome);
         state.flushes.under_way = false;
         state.flushes.last = self.machine.now();
+        state.flushes.failed = outcome.is_err();
         for id in std::mem::take(&mut state.flushes.awaited_by) {
-            if state.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::AwaitingFlush) {
-                state.make_ready(id, Reason::Turn);
-                self.announce(&state);
+            if !state.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::AwaitingFlush) {
+                continue;
+            }
+            match &outcome {
+                Ok(()) => {
+                    state.make_ready(id, Reason::Turn);
+                    self.announce(&state);
+                }
+                // What it waits for will not come.
+                Err(error) => state.end(id, End::Host(error.to_string())),
             }
         }
         state
+    }
+
+    /// Frees all that can be freed without ending anybody. Milliseconds, most of them without the lock.
+    pub(super) fn make_room<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while !state.frames.reap(RELEASE_PIECE) {
+            drop(state);
+            state = self.lock();
+        }
+        self.flush(state)
     }
 
     /// Passes on what happened under the lock: ends to their waiters, interrupts to vCPUs.
@@ -69,16 +87,21 @@ impl State {
         }
     }
 
+    /// Whether somebody waits for a flush: a cell that runs out of memory, or one that is not let in for want of it.
+    fn flush_is_awaited(&self) -> bool {
+        let gate = self.gatekeeper.is_waited_for() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
+        !self.flushes.under_way && (gate || !self.flushes.awaited_by.is_empty())
+    }
+
     fn flush_is_due(&self, now: Nanos) -> bool {
-        let many = self.frames.quarantined() >= QUARANTINE_HIGH;
-        let awaited = !self.flushes.awaited_by.is_empty();
-        !self.flushes.under_way && (many || (awaited && now >= self.flushes.last + FLUSH_INTERVAL))
+        let many = !self.flushes.under_way && self.frames.quarantined() >= QUARANTINE_HIGH;
+        let rested = now >= self.flushes.last + FLUSH_INTERVAL;
+        rested && self.flush_is_awaited() || many && (rested || !self.flushes.failed)
     }
 
     /// When there will be something to do: the next alarm, or the next flush that somebody waits for.
     pub(super) fn next_duty(&mut self) -> Nanos {
-        let nobody_waits = self.flushes.awaited_by.is_empty() || self.flushes.under_way;
-        let flush = if nobody_waits { Nanos::NEVER } else { self.flushes.last + FLUSH_INTERVAL };
+        let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };
         self.next_alarm().min(flush)
     }
 }

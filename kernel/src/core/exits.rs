@@ -124,14 +124,22 @@ impl State {
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
         cell.counters.exits += 1;
-        // An instruction that the cell has left behind has been retried. One where it still stands may not have been: whatever runs next must not see the old page.
-        if let Some(write) = cell.unconfirmed.take()
-            && write.instruction == cell.context.registers.rip
-            && let Err(shortage) = cell.memory.renew(frames, write.address)
-        {
-            // Asked again after the remedy: until then the write alone may go on.
-            cell.unconfirmed = Some(write);
-            return self.short(id, shortage);
+        if let Some(write) = cell.unconfirmed.take() {
+            // An instruction that the cell has left behind has been retried, and so has whatever led to a call. One where it still stands may not have been: whatever runs next
+            // must not see the old page.
+            let stands = write.instruction == cell.context.registers.rip;
+            if stands
+                && matches!(exit, Exit::Interrupted | Exit::Exception(_))
+                && let Err(shortage) = cell.memory.renew(frames, write.address)
+            {
+                // Asked again after the remedy: until then the write alone may go on.
+                cell.unconfirmed = Some(write);
+                return self.short(id, shortage);
+            }
+            cell.confirm(frames, write);
+        }
+        if !matches!(exit, Exit::Exception(_) | Exit::Interrupted) {
+            cell.spurious = (0, 0);
         }
         match exit {
             Exit::Hypercall => self.hypercall(id, now),
@@ -161,9 +169,11 @@ impl State {
                 _ => Access::Read,
             };
             match cell.memory.resolve(frames, exception.address, access) {
-                Ok(resolved @ (Fault::Resolved | Fault::Copied)) => {
-                    let write = Write { instruction: cell.context.registers.rip, address: exception.address };
-                    cell.unconfirmed = (resolved == Fault::Copied).then_some(write);
+                Ok(resolved @ (Fault::Resolved | Fault::Copied { .. })) => {
+                    if let Fault::Copied { replaced } = resolved {
+                        let instruction = cell.context.registers.rip;
+                        cell.unconfirmed = Some(Write { instruction, address: exception.address, replaced });
+                    }
                     cell.counters.faults += 1;
                     cell.spurious = (0, 0);
                     return Next::Resume;
@@ -173,6 +183,7 @@ impl State {
                 Err(shortage) => return self.short(id, shortage),
             }
         }
+        cell.spurious = (0, 0);
         cell.raise(frames, exception).map_or_else(ended, |()| Next::Resume)
     }
 

@@ -13,6 +13,8 @@ mod duties;
 mod exits;
 mod operator;
 mod state;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use operator::OperatorError;

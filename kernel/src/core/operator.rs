@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operator can do with cells: build, start, clone, watch, end.
 
-use super::state::Occupant;
+use super::state::{Occupant, State};
 use super::{Kernel, Shared};
 use crate::cell::end::{Counters, End, Outcome};
 use crate::cell::{Cell, CellConfig, CellId, State as CellState};
 use crate::device::console::{Console, ConsolePort};
-use crate::limits::{MIN_QUOTA, RELEASE_PIECE};
+use crate::limits::MIN_QUOTA;
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::spaces::Obstacle;
 use crate::memory::{Frames, Shortage, SpaceSet, Usage};
@@ -26,6 +26,9 @@ pub enum OperatorError {
     /// The cell has ended.
     #[error("the cell has ended: {0}")]
     Ended(End),
+    /// The cell will not end by itself.
+    #[error("the program has frozen itself into a template, which never ends: nobody asked it to")]
+    Froze,
     /// The kernel has as many cells as it can name.
     #[error("there are too many cells")]
     TooManyCells,
@@ -83,23 +86,35 @@ impl Kernel {
         if config.quota.0 < MIN_QUOTA {
             return Err(OperatorError::QuotaTooSmall(config.quota));
         }
-        let mut state = self.shared.lock();
-        let id = state.reserve().ok_or(OperatorError::TooManyCells)?;
-        let frames = &mut state.frames;
-        let account = frames.open_account(config.quota);
-        let memory = SpaceSet::new(frames, account);
-        let mut cell = Cell::new(id, memory, config.host_name);
-        if let Err(obstacle) = cell.lay_out(frames) {
-            cell.memory.release(frames);
-            frames.close_account(account);
-            state.unreserve(id);
-            return Err(obstacle.into());
-        }
-        state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)) });
-        Ok(id)
+        self.with_room(|state| {
+            let id = state.reserve().ok_or(OperatorError::TooManyCells)?;
+            let frames = &mut state.frames;
+            let account = frames.open_account(config.quota);
+            let memory = SpaceSet::new(frames, account);
+            let mut cell = Cell::new(id, memory, config.host_name.clone());
+            if let Err(obstacle) = cell.lay_out(frames) {
+                cell.memory.release(frames);
+                frames.close_account(account);
+                state.unreserve(id);
+                return Err(obstacle.into());
+            }
+            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)) });
+            Ok(id)
+        })
     }
 
-    /// Clones a cell that is frozen, idle or not yet started. O(spaces + segments), whatever its size. The clone does not run yet.
+    /// Does something that takes memory; once more, if there was not enough, after all that can be freed has been.
+    fn with_room<T>(&self, mut action: impl FnMut(&mut State) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
+        let mut state = self.shared.lock();
+        match action(&mut state) {
+            Err(OperatorError::Short(_)) if state.frames.has_garbage() || state.frames.quarantined() > 0 => {
+                action(&mut self.shared.make_room(state))
+            }
+            result => result,
+        }
+    }
+
+    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size. The clone does not run yet.
     ///
     /// # Errors
     /// The source runs or waits for its turn, or there are too many cells.
@@ -115,6 +130,7 @@ impl Kernel {
         let id = state.reserve().ok_or(OperatorError::TooManyCells)?;
         let account = state.frames.open_account(quota);
         let (occupant, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
+        occupant.cell.is_template |= source_state == CellState::Frozen;
         let cell = occupant.cell.clone_as(id, frames, account);
         let console = occupant.console.clone_with(waker(&self.shared, id));
         state.settle_in(Occupant { cell, console });
@@ -122,16 +138,17 @@ impl Kernel {
     }
 
     /// Does something with a cell that is being built, or otherwise not running.
-    fn build<T>(&self, id: CellId, action: impl FnOnce(&mut Cell, &mut Frames) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
-        let mut state = self.shared.lock();
-        if let Some(outcome) = state.outcome(id) {
-            return Err(OperatorError::Ended(outcome.end.clone()));
-        }
-        let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        match occupant.cell.state {
-            CellState::Running { .. } | CellState::Ready => Err(OperatorError::Busy(occupant.cell.state)),
-            _ => action(&mut occupant.cell, frames),
-        }
+    fn build<T>(&self, id: CellId, mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
+        self.with_room(|state| {
+            if let Some(outcome) = state.outcome(id) {
+                return Err(OperatorError::Ended(outcome.end.clone()));
+            }
+            let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+            match occupant.cell.state {
+                CellState::Running { .. } | CellState::Ready => Err(OperatorError::Busy(occupant.cell.state)),
+                _ => action(&mut occupant.cell, frames),
+            }
+        })
     }
 
     /// Maps memory in a cell's running space. With `eager`, call it for at most a few megabytes at a time.
@@ -286,15 +303,17 @@ impl Kernel {
     /// Waits until a cell has ended, and forgets it: its name is stale from then on.
     ///
     /// # Errors
-    /// There is no such cell.
+    /// There is no such cell, or it froze instead; then it is still there.
     pub fn wait(&self, id: CellId) -> Result<Outcome, OperatorError> {
         let mut state = self.shared.lock();
         loop {
             if let Some(outcome) = state.forget(id) {
                 return Ok(outcome);
             }
-            if state.living(id).is_none() {
-                return Err(OperatorError::NoSuchCell);
+            match state.living(id) {
+                None => return Err(OperatorError::NoSuchCell),
+                Some((occupant, _)) if occupant.cell.state == CellState::Frozen => return Err(OperatorError::Froze),
+                Some(_) => {}
             }
             state = self.shared.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
         }
@@ -305,15 +324,18 @@ impl Kernel {
         self.shared.lock().forget(id)
     }
 
-    /// Waits until a cell has become a template.
+    /// Waits until a cell has become a template, and keeps it as one.
     ///
     /// # Errors
     /// It ended instead.
     pub fn wait_frozen(&self, id: CellId) -> Result<(), OperatorError> {
         let mut state = self.shared.lock();
         loop {
-            match state.living(id).map(|(occupant, _)| occupant.cell.state) {
-                Some(CellState::Frozen) => return Ok(()),
+            match state.living(id) {
+                Some((occupant, _)) if occupant.cell.state == CellState::Frozen => {
+                    occupant.cell.is_template = true;
+                    return Ok(());
+                }
                 Some(_) => {}
                 None => {
                     let end = state.outcome(id).map(|outcome| outcome.end.clone());
@@ -358,12 +380,7 @@ impl Kernel {
 
     /// Finishes all releasing and flushes the machine, so that every frame that nobody holds is free. For tests and measurements: milliseconds.
     pub fn settle(&self) {
-        let mut state = self.shared.lock();
-        while !state.frames.reap(RELEASE_PIECE) {
-            drop(state);
-            state = self.shared.lock();
-        }
-        drop(self.shared.flush(state));
+        drop(self.shared.make_room(self.shared.lock()));
     }
 
     /// Bytes that the kernel keeps for each cell besides its frames.

@@ -41,6 +41,8 @@ pub(super) struct Flushes {
     pub(super) last: Nanos,
     pub(super) awaited_by: Vec<CellId>,
     pub(super) under_way: bool,
+    /// Whether the last one failed: the next is not tried at once.
+    pub(super) failed: bool,
 }
 
 /// The kernel's state.
@@ -228,6 +230,9 @@ impl State {
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
         let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report };
+        if let Some(write) = cell.unconfirmed.take() {
+            cell.confirm(&mut self.frames, write);
+        }
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
         console.port().close();
@@ -254,11 +259,11 @@ impl State {
         }
     }
 
-    /// The cell that the policy would end for want of memory.
+    /// The cell that the policy would end for want of memory: one that was started.
     pub(super) fn victim(&mut self) -> Option<CellId> {
         let State { places, frames, memory_policy, .. } = self;
         let mut cells = places.iter().filter_map(|(_, place)| match place {
-            Place::Living(occupant) if occupant.cell.state != CellState::Frozen => {
+            Place::Living(occupant) if !is_kept(&occupant.cell) => {
                 Some((occupant.cell.id, frames.usage(occupant.cell.memory.account()).used))
             }
             _ => None,
@@ -269,6 +274,15 @@ impl State {
     /// How much memory is free.
     pub(super) fn free(&self) -> PageCount {
         self.frames.free()
+    }
+}
+
+/// Whether a cell stays when memory is short: what the operator is building, and its templates. A cell that froze unasked is not one.
+fn is_kept(cell: &Cell) -> bool {
+    match cell.state {
+        CellState::New => true,
+        CellState::Frozen => cell.is_template,
+        _ => false,
     }
 }
 

@@ -180,7 +180,10 @@ impl Worker {
                 state.flushes.awaited_by.push(id);
             }
             Leave::Frozen => {
-                state.running(id).0.cell.state = CellState::Frozen;
+                let (occupant, _) = state.running(id);
+                occupant.cell.state = CellState::Frozen;
+                // It will not say anything any more.
+                occupant.console.port().close();
                 shared.changed.notify_all();
             }
             Leave::Ended(end) => state.end(id, end),

@@ -218,12 +218,16 @@ impl Console {
     }
 
     fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), Shortage> {
+        ring_result(self.transmit.take(frames, memory, length))?;
+        // Not before: what is out must not go out again.
         self.progress = 0;
-        ring_result(self.transmit.take(frames, memory, length))
+        Ok(())
     }
 
     fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
         let mut moved = false;
+        // As for transmitting: what is refused costs as well.
+        let mut budget = CONSOLE_BYTES;
         for _ in 0..RECEIVE_DESCRIPTORS {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
             let mut buffers = self.port.lock();
@@ -231,6 +235,10 @@ impl Console {
                 break;
             }
             let count = buffers.input.len().min(descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize);
+            if count > budget {
+                break;
+            }
+            budget -= count;
             let bytes: Vec<u8> = buffers.input.iter().take(count).copied().collect();
             let length = match memory.write(frames, descriptor.address, &bytes, Behalf::Cell) {
                 Ok(()) => count as u32,

@@ -42,6 +42,8 @@ struct Edit<'a> {
     account: AccountId,
     /// Tables that no CPU knows yet.
     fresh: Vec<FrameId>,
+    /// The shared page in whose place a write fault put a copy, still held.
+    replaced: Option<FrameId>,
 }
 
 impl Tree {
@@ -88,12 +90,13 @@ impl Tree {
     /// Makes what is mapped lazily in `pages` present, and for a `write` the program's own; the pages must lie within one large page's span. Large lazy
     /// memory becomes a 2 MiB page where the machine has one.
     ///
+    /// Where a copy took the place of a shared page, the result is that page, whose holder the caller takes over: a CPU may still read it until the write is confirmed.
+    ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub fn touch(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, write: bool) -> Result<(), Shortage> {
+    pub fn touch(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, write: bool) -> Result<Option<FrameId>, Shortage> {
         frames.ensure(account, PATH_TABLES + (pages.end - pages.start))?;
-        self.edit(frames, account, pages, Change::Touch { write });
-        Ok(())
+        Ok(self.edit(frames, account, pages, Change::Touch { write }))
     }
 
     /// Makes `page` present and this tree's own.
@@ -116,21 +119,24 @@ impl Tree {
         Ok(())
     }
 
-    fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: Change) {
+    /// Does the change. Returns a page that was replaced by a copy and that a CPU may still read.
+    fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: Change) -> Option<FrameId> {
         debug_assert!(pages.start < pages.end && pages.end <= TREE_PAGES);
         let before = self.link();
-        let mut edit = Edit { frames, account, fresh: Vec::new() };
+        let mut edit = Edit { frames, account, fresh: Vec::new(), replaced: None };
         let mut top = match self.top {
             None => edit.table_of(Entry::EMPTY),
             Some(top) if self.sealed => edit.copy_shared(top, TOP),
             Some(top) => top,
         };
         edit.walk(&mut top, TOP, pages, change);
+        let replaced = edit.replaced;
         self.top = Some(top);
         self.sealed = false;
         if self.link() != before {
             self.version = frames.next_number();
         }
+        replaced
     }
 }
 
@@ -178,7 +184,7 @@ impl Edit<'_> {
             (Change::Touch { write: false }, View::Page { .. }) => old,
             (Change::Touch { write: true }, View::Page { permissions, writable, .. }) if writable || !permissions.writable() => old,
             (Change::Touch { .. } | Change::Own, View::Page { frame, permissions, .. }) => {
-                self.owned(frame, level, permissions).unwrap_or_else(|| self.expanded(old, level, part, change))
+                self.owned(frame, level, permissions, change).unwrap_or_else(|| self.expanded(old, level, part, change))
             }
         }
     }
@@ -209,7 +215,7 @@ impl Edit<'_> {
     }
 
     /// The tree's own copy of a page: the page itself if nobody else holds it. `None`: a large page that others hold too, to be split first.
-    fn owned(&mut self, frame: FrameId, level: u8, permissions: Permissions) -> Option<Entry> {
+    fn owned(&mut self, frame: FrameId, level: u8, permissions: Permissions, change: Change) -> Option<Entry> {
         if level > 1 {
             return self.frames.is_exclusive_large(frame.stretch()).then(|| Entry::large_page(frame.stretch(), permissions, true));
         }
@@ -218,7 +224,10 @@ impl Edit<'_> {
         }
         let copy = self.frames.take(self.account, false).expect("reserved");
         self.frames.arena().copy(frame, copy);
-        self.frames.release(frame);
+        let unneeded = if matches!(change, Change::Touch { .. }) { self.replaced.replace(frame) } else { Some(frame) };
+        if let Some(frame) = unneeded {
+            self.frames.release(frame);
+        }
         Some(Entry::page(copy, permissions, true))
     }
 

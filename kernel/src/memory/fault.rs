@@ -7,6 +7,7 @@ use super::frames::{Frames, Shortage};
 use super::tree::{Tree, span};
 use crate::limits::FAULT_AROUND;
 use pando_abi::Permissions;
+use pando_machine::FrameId;
 use std::ops::Range;
 
 /// What a program tried.
@@ -37,8 +38,11 @@ pub enum Fault {
     /// The page is there now: go on.
     Resolved,
     /// A private copy was put in place of a shared page. A CPU sees it once the write is retried, and nothing else may run on these tables until then: a
-    /// *read* that comes first would still see the shared page, which may soon be somebody else's (see [`Tree::renew`]).
-    Copied,
+    /// *read* that comes first would still see the shared page (see [`Tree::renew`]).
+    Copied {
+        /// The shared page, if there was one: the caller holds it until the write is confirmed, so that what may still be read stays what it was.
+        replaced: Option<FrameId>,
+    },
     /// The tables allowed it all along; the vCPU had not seen it yet: retry (rule 6).
     Spurious,
     /// Nothing is mapped there, or the program may not do this: its own affair.
@@ -58,13 +62,13 @@ impl Tree {
         let write = access == Access::Write;
         match found.view {
             View::Page { writable, .. } if !write || (writable && found.owned) => Ok(Fault::Spurious),
-            View::Page { .. } => self.touch(frames, account, page..page + 1, true).map(|()| Fault::Copied),
+            View::Page { .. } => self.touch(frames, account, page..page + 1, true).map(|replaced| Fault::Copied { replaced }),
             View::Lazy { .. } => {
                 let around = self.around(frames, page);
                 // An account that is nearly full still gets the page itself.
                 self.touch(frames, account, around, write)
                     .or_else(|_| self.touch(frames, account, page..page + 1, write))
-                    .map(|()| Fault::Resolved)
+                    .map(|_| Fault::Resolved)
             }
             View::Empty | View::Table { .. } => Ok(Fault::Refused),
         }

@@ -13,6 +13,7 @@
 use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
 use super::entry::View;
+use super::reaper::Garbage;
 use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
 use std::sync::Arc;
 
@@ -37,13 +38,25 @@ struct StretchState {
     fresh_from: u16,
     /// How many hold the stretch as one large page.
     large: u32,
-    /// Whether the list of stretches with free frames names it.
-    listed: bool,
+    /// Whether the list of stretches with some free frames names it.
+    in_partial: bool,
+    /// Whether the list of stretches that are wholly free names it.
+    in_whole: bool,
 }
 
 impl StretchState {
-    const UNUSED: StretchState =
-        StretchState { free: [u64::MAX; 8], free_count: FRAMES_PER_STRETCH as u16, fresh_from: 0, large: 0, listed: false };
+    const UNUSED: StretchState = StretchState {
+        free: [u64::MAX; 8],
+        free_count: FRAMES_PER_STRETCH as u16,
+        fresh_from: 0,
+        large: 0,
+        in_partial: false,
+        in_whole: false,
+    };
+
+    fn is_whole(&self) -> bool {
+        u32::from(self.free_count) == FRAMES_PER_STRETCH
+    }
 }
 
 /// All frames of a machine, with the accounts that pay for them.
@@ -54,17 +67,17 @@ pub struct Frames {
     /// Who pays for each frame.
     payers: Vec<u32>,
     stretches: Vec<StretchState>,
-    /// Stretches with some free frames.
+    /// Stretches with some free frames: every one that was ever used, and others that have none left.
     partial: Vec<u32>,
-    /// Stretches that are wholly free and have been used.
+    /// Stretches that are wholly free and have been used: every one, and others that are not any more.
     whole: Vec<u32>,
     /// Stretches from here on have never been used.
     unused_from: u32,
     free: u64,
     accounts: Accounts,
     quarantine: Vec<FrameId>,
-    /// Tables that lose a holder, with their levels: what is to be released in pieces.
-    garbage: Vec<(FrameId, u8)>,
+    /// What is to be released in pieces.
+    garbage: Vec<Garbage>,
     counter: u64,
     rules: Rules,
 }
@@ -187,7 +200,7 @@ impl Frames {
         let stretch = Stretch(index);
         let state = &mut self.stretches[index as usize];
         let used = state.fresh_from;
-        *state = StretchState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_STRETCH as u16, large: 1, listed: false };
+        *state = StretchState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_STRETCH as u16, large: 1, ..*state };
         let first = stretch.first().0 as usize;
         self.payers[first..first + FRAMES_PER_STRETCH as usize].fill(account.0);
         self.accounts.charge(account, u64::from(FRAMES_PER_STRETCH));
@@ -198,12 +211,12 @@ impl Frames {
         Ok(stretch)
     }
 
-    /// A wholly free stretch, off the lists.
+    /// A wholly free stretch: one that was used before if there is one, for the host has memory behind it already. Amortised O(1).
     fn whole_stretch(&mut self) -> Option<u32> {
         while let Some(index) = self.whole.pop() {
             let state = &mut self.stretches[index as usize];
-            // A stretch may have been listed and used since.
-            if u32::from(state.free_count) == FRAMES_PER_STRETCH && !state.listed {
+            state.in_whole = false;
+            if state.is_whole() {
                 return Some(index);
             }
         }
@@ -211,12 +224,7 @@ impl Frames {
             self.unused_from += 1;
             return Some(self.unused_from - 1);
         }
-        // A listed stretch may have become whole again.
-        let position =
-            self.partial.iter().rposition(|index| u32::from(self.stretches[*index as usize].free_count) == FRAMES_PER_STRETCH)?;
-        let index = self.partial.swap_remove(position);
-        self.stretches[index as usize].listed = false;
-        Some(index)
+        None
     }
 
     /// A free frame, and whether it was never handed out.
@@ -225,12 +233,12 @@ impl Frames {
             match self.partial.last() {
                 Some(index) if self.stretches[*index as usize].free_count > 0 => break *index,
                 Some(index) => {
-                    self.stretches[*index as usize].listed = false;
+                    self.stretches[*index as usize].in_partial = false;
                     self.partial.pop();
                 }
                 None => {
                     let index = self.whole_stretch()?;
-                    self.stretches[index as usize].listed = true;
+                    self.stretches[index as usize].in_partial = true;
                     self.partial.push(index);
                 }
             }
@@ -286,7 +294,7 @@ impl Frames {
     }
 
     /// Takes a holder from a page, which is free at once if that was the last.
-    pub(super) fn release(&mut self, frame: FrameId) {
+    pub(crate) fn release(&mut self, frame: FrameId) {
         let holders = &mut self.holders[frame.0 as usize];
         *holders -= 1;
         if *holders == 0 && self.stretches[frame.stretch().0 as usize].large == 0 {
@@ -335,10 +343,12 @@ impl Frames {
         state.free[number as usize / 64] |= 1 << (number % 64);
         state.free_count += 1;
         self.free += 1;
-        if u32::from(state.free_count) == FRAMES_PER_STRETCH && !state.listed {
+        if state.is_whole() && !state.in_whole {
+            state.in_whole = true;
             self.whole.push(stretch);
-        } else if !state.listed {
-            state.listed = true;
+        }
+        if !state.in_partial && !state.is_whole() {
+            state.in_partial = true;
             // Below the top: the stretch that is being filled stays the one that is filled.
             let below = self.partial.len().saturating_sub(1);
             self.partial.insert(below, stretch);
@@ -369,13 +379,13 @@ impl Frames {
         }
     }
 
-    /// Takes over one holder of a table of `level`, to be released in pieces.
-    pub(super) fn discard(&mut self, table: FrameId, level: u8) {
-        self.garbage.push((table, level));
+    /// Takes over a holder, to be released in pieces.
+    pub(super) fn discard(&mut self, garbage: Garbage) {
+        self.garbage.push(garbage);
     }
 
-    /// The next table to release.
-    pub(super) fn next_garbage(&mut self) -> Option<(FrameId, u8)> {
+    /// The next piece to release.
+    pub(super) fn next_garbage(&mut self) -> Option<Garbage> {
         self.garbage.pop()
     }
 

@@ -10,7 +10,7 @@ use super::space::{Part, Space};
 use super::tree::{Found, Tree};
 use crate::limits::PIECE_PAGES;
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END};
-use pando_abi::limits::{MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::limits::{MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_machine::Root;
 use std::ops::Range;
@@ -93,11 +93,18 @@ impl SpaceSet {
         self.segments.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSegment)
     }
 
+    /// Checks that the cell may mount so many more parts. O(spaces).
+    fn check_room(&self, more: usize) -> Result<(), Refusal> {
+        let mounted: usize = self.spaces.iter().flatten().map(|space| space.mounts.len()).sum();
+        if mounted + more > MAX_MOUNTS as usize { Err(Refusal::TooMany) } else { Ok(()) }
+    }
+
     /// Makes a space with the system segment.
     ///
     /// # Errors
     /// The cell has too many.
     pub fn create_space(&mut self, frames: &mut Frames) -> Result<SpaceIndex, Refusal> {
+        self.check_room(1)?;
         let mut space = Space::default();
         space.mount(frames, SYSTEM_SLOT, Part::Segment(SegmentIndex(0)));
         let index = put_into_room(&mut self.spaces, space, MAX_SPACES)?;
@@ -110,7 +117,8 @@ impl SpaceSet {
     /// # Errors
     /// There is no such space, or the cell has too many.
     pub fn clone_space(&mut self, frames: &mut Frames, index: SpaceIndex) -> Result<SpaceIndex, Refusal> {
-        self.space(index)?;
+        let mounts = self.space(index)?.mounts.len();
+        self.check_room(mounts)?;
         let copy = SpaceIndex(put_into_room(&mut self.spaces, Space::default(), MAX_SPACES)?);
         let parts = clone_parts(frames, self.space(index)?);
         for (slot, part) in parts {
@@ -182,6 +190,8 @@ impl SpaceSet {
         if space.at(slot).is_some() {
             return Err(Refusal::SlotTaken);
         }
+        self.check_room(1)?;
+        let space = self.space(index)?;
         space.mount(frames, slot, Part::Segment(segment));
         self.segment(segment)?.mounts += 1;
         Ok(())
@@ -206,7 +216,7 @@ impl SpaceSet {
     /// Says what is wrong with it.
     pub fn check(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<Stretch, Refusal> {
         self.space(space)?;
-        if pages == 0 || pages > SLOT_SIZE / PAGE_SIZE {
+        if pages == 0 || pages > MAX_PAGES {
             return Err(Refusal::BadArgument);
         }
         let end = address.checked_add(pages * PAGE_SIZE).ok_or(Refusal::BadAddress)?;
@@ -236,6 +246,7 @@ impl SpaceSet {
         if self.tree(range.space, range.slot).is_some() {
             return self.set(frames, range, lazy);
         }
+        self.check_room(1)?;
         let account = self.account;
         let space = self.space(range.space)?;
         let mut tree = Tree::default();
@@ -306,7 +317,7 @@ impl SpaceSet {
         let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
         let fault = tree.resolve(frames, account, range.pages.start, access)?;
-        if fault == Fault::Copied && self.shows_elsewhere(range.slot) {
+        if matches!(fault, Fault::Copied { .. }) && self.shows_elsewhere(range.slot) {
             // The retried write tells the vCPU about the copy at one of its addresses only.
             self.restamp(frames);
         }
@@ -386,7 +397,7 @@ impl SpaceSet {
         }
     }
 
-    /// Another cell's copy of everything, copy-on-write on both sides, for another account to pay what it writes. O(spaces + segments).
+    /// Another cell's copy of everything, copy-on-write on both sides, for another account to pay what it writes. O(mounts + segments).
     #[must_use]
     pub fn clone_set(&mut self, frames: &mut Frames, account: AccountId) -> SpaceSet {
         let segments = self

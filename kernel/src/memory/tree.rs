@@ -3,6 +3,7 @@
 
 use super::entry::{Entry, View};
 use super::frames::Frames;
+use super::reaper::Garbage;
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FrameId};
 
@@ -111,7 +112,7 @@ impl Tree {
     /// Lets everything go, in pieces that [`Frames::reap`] works through.
     pub fn release(self, frames: &mut Frames) {
         if let Some(top) = self.top {
-            frames.discard(top, TOP);
+            frames.discard(Garbage::Table(top, TOP));
         }
     }
 }

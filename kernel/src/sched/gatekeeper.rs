@@ -13,6 +13,9 @@ pub trait Gatekeeper: Send {
 
     /// The next cell to let in, given how much memory is free. Called until it returns `None`, so memory that a cell will need soon is the gatekeeper's to reckon with.
     fn admit(&mut self, free: PageCount) -> Option<CellId>;
+
+    /// Whether somebody waits: the kernel then frees what it can.
+    fn is_waited_for(&self) -> bool;
 }
 
 /// In order of asking, as long as a minimum of memory is free.
@@ -31,5 +34,9 @@ impl Gatekeeper for Fifo {
             return None;
         }
         self.waiting.pop_front()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
     }
 }

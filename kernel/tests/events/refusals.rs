@@ -3,7 +3,7 @@
 
 use crate::cell::words;
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SYSTEM, USER_END, VIRTUAL_REGISTERS};
-use pando_abi::limits::{MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, Permissions, Refusal};
 use pando_kernel::{Config, End};
@@ -195,6 +195,14 @@ fn there_are_so_many_spaces_and_segments_and_no_more() {
         assert_eq!(until_refused(&mut lab, quota, &[], Hypercall::SpaceClone { space: 0 }), (spaces, Refusal::TooMany));
         let segments = u64::from(MAX_SEGMENTS) - 1;
         assert_eq!(until_refused(&mut lab, quota, &[], Hypercall::SegmentCreate {}), (segments, Refusal::TooMany));
+        // Space 0 mounts the system segment, code, data and a hundred segments: so do its clones.
+        let segment = Hypercall::SegmentCreate {};
+        let share = |slot: u64| Hypercall::Share { segment: 1, space: 0, address: slot * SLOT_SIZE };
+        let hundred: Vec<Hypercall> = std::iter::once(segment).chain((10..110).map(share)).collect();
+        let (clones, refusal) = until_refused(&mut lab, quota, &hundred, Hypercall::SpaceClone { space: 0 });
+        let mounts = (1 + clones) * u64::from(MAX_MOUNTS / (1 + clones as u32));
+        assert_eq!(refusal, Refusal::TooMany);
+        assert!(clones < spaces && mounts <= u64::from(MAX_MOUNTS) && clones >= u64::from(MAX_MOUNTS) / 110, "{clones} clones");
         lab.kernel.settle();
         assert_eq!(lab.kernel.free(), before);
     }

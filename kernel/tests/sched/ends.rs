@@ -19,6 +19,10 @@ impl Gatekeeper for Closed {
     fn admit(&mut self, _: PageCount) -> Option<CellId> {
         None
     }
+
+    fn is_waited_for(&self) -> bool {
+        false
+    }
 }
 
 fn spinning(lab: &Lab) -> CellId {

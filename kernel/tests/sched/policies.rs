@@ -71,6 +71,10 @@ impl Gatekeeper for Doorkeeper {
         self.places -= 1;
         Some(id)
     }
+
+    fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
 }
 
 #[test]

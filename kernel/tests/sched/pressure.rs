@@ -4,8 +4,9 @@
 use crate::cell::exit;
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::{Hypercall, MapFlags, Permissions};
+use pando_kernel::cell::State;
 use pando_kernel::sched::MemoryPolicy;
-use pando_kernel::{CellId, Config, End};
+use pando_kernel::{CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_testing::asm::Condition;
@@ -34,14 +35,25 @@ fn toucher(lab: &Lab, pages: u64) -> CellId {
     id
 }
 
+/// A cell that took so many pages and then made this call, which it does not come back from.
+fn hoarder(lab: &mut Lab, pages: u64, then: Hypercall) -> CellId {
+    let mut asm = pando_testing::asm::Asm::new();
+    let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+    asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages, flags }).call_kernel(then);
+    let id = lab.cell_with(&asm.finish(), ARENA);
+    lab.kernel.start(id).expect("it was not started before");
+    lab.run_all();
+    id
+}
+
+const IDLE: Hypercall = Hypercall::Idle { deadline: u64::MAX };
+
 #[test]
 fn who_has_most_is_ended_and_the_others_go_on() {
     for mut lab in labs(Config::default) {
         let before = lab.kernel.free();
         // An idle cell that has a lot, one that wants more than there is left, and a small one.
-        let hoarder = lab.cell_with(b"\x90", ARENA);
-        let flags = MapFlags::eager(Permissions::READ_WRITE);
-        lab.kernel.map(hoarder, 0x2000_0000, PageCount(before.0 / 2), flags).expect("there is room");
+        let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let small = toucher(&lab, 100);
         let wants = toucher(&lab, before.0 * 2 / 3);
         assert_eq!(lab.finish(small).end, End::Exited { status: 0 });
@@ -81,9 +93,7 @@ impl MemoryPolicy for Mercy {
 fn without_a_victim_who_asked_goes() {
     for mut lab in labs(|| Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
         let before = lab.kernel.free();
-        let hoarder = lab.cell_with(b"\x90", ARENA);
-        let flags = MapFlags::eager(Permissions::READ_WRITE);
-        lab.kernel.map(hoarder, 0x2000_0000, PageCount(before.0 / 2), flags).expect("there is room");
+        let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let wants = toucher(&lab, before.0 * 2 / 3);
         assert_eq!(lab.finish(wants).end, End::MachineFull);
         lab.kernel.end(hoarder, End::Killed).expect("it lives");
@@ -96,14 +106,72 @@ fn without_a_victim_who_asked_goes() {
 fn templates_are_never_victims() {
     for mut lab in labs(Config::default) {
         let free = lab.kernel.free();
-        let mut asm = pando_testing::asm::Asm::new();
-        let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
-        asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages: free.0 / 2, flags }).call_kernel(Hypercall::Freeze {});
-        let template = lab.cell_with(&asm.finish(), ARENA);
-        lab.kernel.start(template).expect("it was not started before");
-        lab.run_all();
+        let template = hoarder(&mut lab, free.0 / 2, Hypercall::Freeze {});
+        assert_eq!(lab.kernel.wait_frozen(template), Ok(()));
         let wants = toucher(&lab, free.0 * 2 / 3);
         assert_eq!(lab.finish(wants).end, End::MachineFull);
         assert_eq!(lab.kernel.wait_frozen(template), Ok(()));
+    }
+}
+
+#[test]
+fn a_cell_that_freezes_unasked_is_no_template() {
+    for mut lab in labs(Config::default) {
+        let free = lab.kernel.free();
+        let pretender = hoarder(&mut lab, free.0 / 2, Hypercall::Freeze {});
+        assert_eq!(lab.kernel.wait(pretender).map(drop), Err(OperatorError::Froze), "nobody waits for ever");
+        let wants = toucher(&lab, free.0 * 2 / 3);
+        assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
+        assert_eq!(lab.kernel.collect(pretender).expect("it was ended").end, End::MachineFull);
+    }
+}
+
+#[test]
+fn what_the_operator_builds_is_no_victim() {
+    for mut lab in labs(Config::default) {
+        let free = lab.kernel.free();
+        let built = lab.cell_with(b"\x90", ARENA);
+        let flags = MapFlags::eager(Permissions::READ_WRITE);
+        lab.kernel.map(built, 0x2000_0000, PageCount(free.0 / 2), flags).expect("there is room");
+        let wants = toucher(&lab, free.0 * 2 / 3);
+        assert_eq!(lab.finish(wants).end, End::MachineFull);
+        assert!(lab.kernel.inspect(built).is_ok());
+    }
+}
+
+#[test]
+fn the_operator_gets_what_is_still_being_released() {
+    for lab in labs(Config::default) {
+        let free = lab.kernel.free();
+        let flags = MapFlags::eager(Permissions::READ_WRITE);
+        for _ in 0..3 {
+            let id = lab.cell_with(b"\x90", ARENA);
+            lab.kernel.map(id, 0x2000_0000, PageCount(free.0 * 2 / 3), flags).expect("the one before has ended");
+            lab.kernel.end(id, End::Killed).expect("it lives");
+        }
+    }
+}
+
+#[test]
+fn who_waits_at_the_gate_gets_what_a_flush_frees() {
+    for mut lab in labs(Config::default) {
+        let flags = MapFlags::lazy(Permissions::READ_WRITE);
+        let hoard = lab.cell_with(b"\x90", ARENA);
+        // Tables for a page every 2 MiB: most of what it holds has to be flushed before it is free.
+        let mut address = SLOT_SIZE;
+        while lab.kernel.free() > PageCount(400) {
+            lab.kernel.map(hoard, address, PageCount(1), flags).expect("there is room");
+            address += 2 << 20;
+        }
+        let pages = PageCount(lab.kernel.free().0 - 300);
+        lab.kernel.map(hoard, 0x2000_0000, pages, MapFlags::eager(Permissions::READ_WRITE)).expect("there is room");
+        let small = lab.cell_with(b"\x90", PageCount(300));
+        lab.kernel.map(small, 0x2000_0000, PageCount(lab.kernel.free().0 - 40), MapFlags::eager(Permissions::READ_WRITE)).expect("room");
+        let waits = small;
+        lab.kernel.start(waits).expect("it was not started before");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, State::Waiting, "there is not enough for it to start");
+        lab.kernel.end(hoard, End::Killed).expect("it lives");
+        lab.run_all();
+        assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");
     }
 }

@@ -206,7 +206,8 @@ impl KvmVcpu {
         let code = self.store(context);
         let raw = self.raw(outcome);
         let exit = decode(&self.shared.arena, self.index, raw.clone(), code, context, self.shared.omit);
-        if matches!(raw, Raw::Port | Raw::OutsideMemory) && !self.shared.omit.leaves_out(Omit::COMPLETION) {
+        let bus_lock = outcome == Ok(()) && self.fd.get_kvm_run().exit_reason == KVM_EXIT_X86_BUS_LOCK;
+        if (bus_lock || matches!(raw, Raw::Port | Raw::OutsideMemory)) && !self.shared.omit.leaves_out(Omit::COMPLETION) {
             self.complete();
         }
         let resets = !self.shared.omit.leaves_out(Omit::RESET);
@@ -258,14 +259,14 @@ impl Vcpu for KvmVcpu {
         if !context.is_loadable() {
             return Exit::Violation(Violation::BadContext);
         }
-        loop {
-            let before = *context;
-            let exit = self.run_once(root, context, deadline);
-            if !is_left_behind(&exit, &before, context) || self.shared.omit.leaves_out(Omit::EVENTS) {
-                return exit;
-            }
-            *context = before;
+        let before = *context;
+        let exit = self.run_once(root, context, deadline);
+        if !is_left_behind(&exit, &before, context) || self.shared.omit.leaves_out(Omit::EVENTS) {
+            return exit;
         }
+        // It was delivered, so it is gone; if another comes nevertheless, the cell may have it.
+        *context = before;
+        self.run_once(root, context, deadline)
     }
 
     fn save_vector(&mut self) -> Result<VectorState, HostError> {
