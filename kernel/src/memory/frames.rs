@@ -294,7 +294,7 @@ impl Frames {
     }
 
     /// Takes a holder from a page, which is free at once if that was the last.
-    pub(crate) fn release(&mut self, frame: FrameId) {
+    pub fn release(&mut self, frame: FrameId) {
         let holders = &mut self.holders[frame.0 as usize];
         *holders -= 1;
         if *holders == 0 && self.stretches[frame.stretch().0 as usize].large == 0 {

@@ -150,7 +150,10 @@ impl Trees {
         let lazy = found.is_some_and(|found| matches!(found.view, View::Lazy { .. }));
         match set.resolve(&mut self.frames, address, access) {
             Ok(Fault::Refused) => assert!(!allowed, "{access:?} at {address:#x} was refused"),
-            Ok(_) => {
+            Ok(fault) => {
+                if let Fault::Copied { replaced: Some(frame) } = fault {
+                    self.frames.release(frame);
+                }
                 assert!(allowed, "{access:?} at {address:#x} was allowed");
                 if lazy {
                     let page = read_page(&self.frames, set, address);
