@@ -52,6 +52,9 @@ where
 }
 
 fn feed(mut input: impl Read, port: &ConsolePort) {
+    if !port.wait_until_wanted() {
+        return;
+    }
     let mut piece = vec![0; PIECE];
     loop {
         match input.read(&mut piece) {

@@ -10,12 +10,31 @@ use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, SavedContext};
 use pando_machine::{Exception, Nanos};
 
+/// The vector of an instruction that does not exist.
+const INVALID_OPCODE: u8 = 6;
+
 impl Cell {
     /// Hands an exception to the libOS.
     ///
     /// # Errors
     /// Nobody takes it, or it is the libOS's third in a row: the cell's end. Or there is no memory to save the context.
     pub(crate) fn raise(&mut self, frames: &mut Frames, exception: Exception) -> Result<(), End> {
+        self.raise_as(frames, u64::from(exception.vector), exception)?;
+        self.counters.exceptions += 1;
+        Ok(())
+    }
+
+    /// Hands a system call to the libOS. Where nobody takes it, `syscall` is an invalid opcode.
+    ///
+    /// # Errors
+    /// As for an exception.
+    pub(crate) fn raise_syscall(&mut self, frames: &mut Frames) -> Result<(), End> {
+        self.raise_as(frames, cause::SYSCALL, Exception { vector: INVALID_OPCODE, error: 0, address: 0 })?;
+        self.counters.syscalls += 1;
+        Ok(())
+    }
+
+    fn raise_as(&mut self, frames: &mut Frames, cause: u64, exception: Exception) -> Result<(), End> {
         let control = self.control(frames);
         let Exception { vector, error, address } = exception;
         let report = FaultReport { vector, error, address, instruction: self.context.registers.rip };
@@ -25,25 +44,7 @@ impl Cell {
         if level(&control, self.context.registers.rip) >= 2 {
             return Err(End::DoubleFault(report));
         }
-        self.counters.exceptions += 1;
-        self.enter(frames, &control, control.exception_entry, u64::from(vector), error, address)
-    }
-
-    /// Hands a system call to the libOS.
-    ///
-    /// # Errors
-    /// As for an exception.
-    pub(crate) fn raise_syscall(&mut self, frames: &mut Frames) -> Result<(), End> {
-        let control = self.control(frames);
-        let report = FaultReport { vector: 6, error: 0, address: 0, instruction: self.context.registers.rip };
-        if control.exception_entry == 0 {
-            return Err(End::Fault(report));
-        }
-        if level(&control, self.context.registers.rip) >= 2 {
-            return Err(End::DoubleFault(report));
-        }
-        self.counters.syscalls += 1;
-        self.enter(frames, &control, control.exception_entry, cause::SYSCALL, 0, 0)
+        self.enter(frames, &control, control.exception_entry, cause, error, address)
     }
 
     /// Shows the cell what has happened: its timer if that is due, its window's new size, and the events that came while it was not looking.

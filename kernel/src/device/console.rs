@@ -31,6 +31,8 @@ pub enum Stream {
 struct Buffers {
     input: VecDeque<u8>,
     input_closed: bool,
+    /// The cell has asked for input at least once.
+    input_wanted: bool,
     output: VecDeque<(Stream, Vec<u8>)>,
     output_bytes: usize,
     output_closed: bool,
@@ -84,6 +86,15 @@ impl ConsolePort {
             (self.wake)();
         }
         true
+    }
+
+    /// Waits until the cell asks for input for the first time, so that nothing is taken from the host that nobody wants. `false`: the cell has ended without.
+    pub fn wait_until_wanted(&self) -> bool {
+        let mut buffers = self.lock();
+        while !buffers.input_wanted && !buffers.output_closed {
+            buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
+        }
+        buffers.input_wanted
     }
 
     /// Says that no more input comes.
@@ -231,6 +242,10 @@ impl Console {
         for _ in 0..RECEIVE_DESCRIPTORS {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
             let mut buffers = self.port.lock();
+            if !buffers.input_wanted {
+                buffers.input_wanted = true;
+                self.port.changed.notify_all();
+            }
             if buffers.input.is_empty() && !buffers.input_closed {
                 break;
             }

@@ -185,3 +185,16 @@ fn output_and_errors_stay_apart_and_in_order() {
     let outcome = crate::case::finish(command, crate::case::Input::Nothing);
     assert_eq!(String::from_utf8_lossy(&outcome.output), "one\ntwo\nthree\nfour\n");
 }
+
+#[test]
+fn what_the_program_does_not_read_is_left_for_others() {
+    if !kvm_is_there() {
+        return;
+    }
+    let script = format!("{PANDO} run busybox true; {PANDO} run busybox cat");
+    let mut shell = Command::new("sh");
+    let mut child = shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh starts");
+    child.stdin.take().expect("a pipe").write_all(b"for the second\n").expect("room in the pipe");
+    let output = child.wait_with_output().expect("it is ours");
+    assert_eq!(output.stdout, b"for the second\n");
+}
