@@ -27,16 +27,3 @@ impl Add<Duration> for Nanos {
         Nanos(u64::try_from(later.as_nanos()).map_or(u64::MAX, |nanos| self.0.saturating_add(nanos)))
     }
 }
-
-/// How a cell turns its TSC into the machine's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// Nanoseconds per TSC cycle, times 2^32.
-    pub scale: u64,
-    /// The TSC when the machine's clock read 0.
-    pub tsc_base: u64,
-    /// Nanoseconds since 1970 when the machine's clock read 0.
-    pub wall_base: u64,
-    /// TSC cycles per second.
-    pub frequency: u64,
-}

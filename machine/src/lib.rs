@@ -27,10 +27,11 @@ pub mod sim;
 mod vector;
 
 pub use arena::{Arena, EntryIndex};
-pub use clock::{Clock, Nanos};
+pub use clock::Nanos;
 pub use context::{Context, Exception, Exit, Pending, Root, Violation};
 pub use error::HostError;
 pub use frame::{FRAME_SIZE, FRAMES_PER_STRETCH, FrameId, PHYSICAL_BASE, PageCount, Stretch};
+pub use pando_abi::virtual_registers::Time;
 pub use vector::VectorState;
 
 use std::sync::Arc;
@@ -72,7 +73,7 @@ pub trait Machine: Send + Sync {
     fn now(&self) -> Nanos;
 
     /// How a cell reads the clock from its TSC, and what it means.
-    fn clock(&self) -> Clock;
+    fn clock(&self) -> Time;
 
     /// Fills `bytes` with random bytes that no cell can predict (on `sim`: from the seed).
     fn entropy(&self, bytes: &mut [u8]);

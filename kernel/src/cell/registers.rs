@@ -44,7 +44,7 @@ impl Cell {
         let table: Vec<u8> = frames.machine().cpuid().into_iter().take(room).chain([end]).flat_map(cpuid::Entry::to_bytes).collect();
         self.poke(frames, CPUID_TABLE, &table).map_err(short)?;
         let clock = frames.machine().clock();
-        let time = [clock.scale, clock.tsc_base, 0, clock.wall_base, clock.frequency];
+        let time = [clock.scale, clock.tsc_base, clock.base, clock.wall_base, clock.frequency];
         self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time)).map_err(short)?;
         // A libOS starts inside itself, without a timer.
         self.set_word(frames, offset::LEVEL, 1).map_err(short)?;

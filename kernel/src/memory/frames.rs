@@ -13,7 +13,6 @@
 use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
 use super::entry::View;
-use super::reaper::Garbage;
 use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
 use std::sync::Arc;
 
@@ -57,6 +56,15 @@ impl StretchState {
     fn is_whole(&self) -> bool {
         u32::from(self.free_count) == FRAMES_PER_STRETCH
     }
+}
+
+/// Something that loses a holder, and what that holder had of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Garbage {
+    /// A table of this level.
+    Table(FrameId, u8),
+    /// A large page.
+    Large(Stretch),
 }
 
 /// All frames of a machine, with the accounts that pay for them.

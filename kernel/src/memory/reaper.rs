@@ -2,17 +2,7 @@
 //! The reaper: lets trees go in bounded pieces.
 
 use super::entry::{Entry, View};
-use super::frames::Frames;
-use pando_machine::{FrameId, Stretch};
-
-/// Something that loses a holder, and what that holder had of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Garbage {
-    /// A table of this level.
-    Table(FrameId, u8),
-    /// A large page.
-    Large(Stretch),
-}
+use super::frames::{Frames, Garbage};
 
 impl Frames {
     /// Lets go of up to `pieces` tables or large pages of what was released; `true` once nothing is left. Each frees at most 512 frames.

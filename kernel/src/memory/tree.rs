@@ -2,8 +2,7 @@
 //! Trees: copy-on-write radix trees of tables, each spanning one slot of 512 GiB.
 
 use super::entry::{Entry, View};
-use super::frames::Frames;
-use super::reaper::Garbage;
+use super::frames::{Frames, Garbage};
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FrameId};
 

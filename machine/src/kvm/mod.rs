@@ -16,7 +16,7 @@ mod vcpu;
 
 pub use system::{Probe, Virtualization};
 
-use crate::{Arena, Clock, HostError, Machine, Nanos, PageCount, Vcpu};
+use crate::{Arena, HostError, Machine, Nanos, PageCount, Time, Vcpu};
 use kvm_bindings::{KVM_CAP_DISABLE_QUIRKS2, kvm_enable_cap, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm as System, VmFd};
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ pub struct Kvm {
     vcpus: Mutex<Vec<Option<vcpu::KvmVcpu>>>,
     count: usize,
     cpuid: Vec<pando_abi::cpuid::Entry>,
-    clock: Clock,
+    clock: Time,
     supervisor_entry: u64,
     flush: Mutex<Arena>,
     shared: Arc<Shared>,
@@ -87,7 +87,7 @@ pub struct Kvm {
 struct Shared {
     vm: VmFd,
     arena: Arena,
-    clock: Clock,
+    clock: Time,
     /// Whether the host's KVM runs cells on page tables in software.
     nested: bool,
     omit: Omit,
@@ -188,7 +188,7 @@ impl Machine for Kvm {
         timer::now(&self.clock)
     }
 
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> Time {
         self.clock
     }
 

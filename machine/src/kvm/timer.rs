@@ -4,7 +4,7 @@
 //! The machine's clock *is* the TSC, scaled: so a cell that reads its TSC and the kernel that reads the clock never disagree.
 
 use super::signals;
-use crate::{Clock, HostError, Nanos};
+use crate::{HostError, Nanos, Time};
 use kvm_bindings::{KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_device_attr, kvm_msr_entry};
 use kvm_ioctls::VcpuFd;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,13 +21,12 @@ fn tsc() -> u64 {
 }
 
 /// Reads the clock.
-pub(super) fn now(clock: &Clock) -> Nanos {
-    let passed = (u128::from(tsc().saturating_sub(clock.tsc_base)) * u128::from(clock.scale)) >> 32;
-    Nanos(passed as u64)
+pub(super) fn now(clock: &Time) -> Nanos {
+    Nanos(clock.nanoseconds(tsc()))
 }
 
 /// Makes the vCPUs' TSCs equal to the host's, checks it, and starts the clock.
-pub(super) fn calibrate(vcpus: &[VcpuFd]) -> Result<Clock, HostError> {
+pub(super) fn calibrate(vcpus: &[VcpuFd]) -> Result<Time, HostError> {
     let kilohertz = vcpus[0].get_tsc_khz().map_err(HostError::kvm("read the TSC's frequency"))?;
     let frequency = u64::from(kilohertz) * 1000;
     if frequency == 0 {
@@ -37,9 +36,10 @@ pub(super) fn calibrate(vcpus: &[VcpuFd]) -> Result<Clock, HostError> {
         align(vcpu, frequency)?;
     }
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Clock {
+    Ok(Time {
         scale: ((1_000_000_000u128 << 32) / u128::from(frequency)) as u64,
         tsc_base: tsc(),
+        base: 0,
         wall_base: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
         frequency,
     })
@@ -100,7 +100,7 @@ impl Deadline {
     }
 
     /// Makes the signal come at `deadline`; [`Nanos::NEVER`] switches it off.
-    pub(super) fn arm(&mut self, deadline: Nanos, clock: &Clock) {
+    pub(super) fn arm(&mut self, deadline: Nanos, clock: &Time) {
         if self.armed == Some(deadline) {
             return;
         }

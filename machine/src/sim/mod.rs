@@ -22,7 +22,7 @@ mod vcpu;
 
 pub use oracle::{Breach, BreachKind, Translation};
 
-use crate::{Arena, Clock, FRAMES_PER_STRETCH, FrameId, HostError, Machine, Nanos, PageCount, Vcpu};
+use crate::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, Nanos, PageCount, Time, Vcpu};
 use oracle::Log;
 use shadow::Shadow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,8 +176,14 @@ impl Machine for Sim {
         self.hardware.now()
     }
 
-    fn clock(&self) -> Clock {
-        Clock { scale: (1 << 32) / CYCLES_PER_NANO, tsc_base: TSC_BASE, wall_base: WALL_BASE, frequency: 1_000_000_000 * CYCLES_PER_NANO }
+    fn clock(&self) -> Time {
+        Time {
+            scale: (1 << 32) / CYCLES_PER_NANO,
+            tsc_base: TSC_BASE,
+            base: 0,
+            wall_base: WALL_BASE,
+            frequency: 1_000_000_000 * CYCLES_PER_NANO,
+        }
     }
 
     fn entropy(&self, bytes: &mut [u8]) {
