@@ -151,19 +151,20 @@ impl Kernel {
         })
     }
 
-    /// Maps memory in a cell's running space. With `eager`, call it for at most a few megabytes at a time.
+    /// Maps memory in a cell's running space; with `eager` in pieces, between which others have the kernel.
     ///
     /// # Errors
     /// The cell is running, the range is none, or there is not enough memory.
     pub fn map(&self, id: CellId, address: u64, pages: PageCount, flags: MapFlags) -> Result<(), OperatorError> {
-        self.build(id, |cell, frames| {
-            let mut range = cell.memory.check(cell.memory.current(), address, pages.0)?;
+        let mut range = self.build(id, |cell, frames| {
+            let range = cell.memory.check(cell.memory.current(), address, pages.0)?;
             cell.memory.map(frames, &range, flags)?;
-            while flags.eager && !range.pages.is_empty() {
-                cell.memory.touch_piece(frames, &mut range)?;
-            }
-            Ok(())
-        })
+            Ok(range)
+        })?;
+        while flags.eager && !range.pages.is_empty() {
+            self.build(id, |cell, frames| Ok(cell.memory.touch_piece(frames, &mut range)?))?;
+        }
+        Ok(())
     }
 
     /// Sets permissions in a cell's running space.
@@ -171,13 +172,11 @@ impl Kernel {
     /// # Errors
     /// The cell is running, the range is none, or there is not enough memory.
     pub fn protect(&self, id: CellId, address: u64, pages: PageCount, permissions: Permissions) -> Result<(), OperatorError> {
-        self.build(id, |cell, frames| {
-            let mut range = cell.memory.check(cell.memory.current(), address, pages.0)?;
-            while !range.pages.is_empty() {
-                cell.memory.protect_piece(frames, &mut range, permissions)?;
-            }
-            Ok(())
-        })
+        let mut range = self.build(id, |cell, _| Ok(cell.memory.check(cell.memory.current(), address, pages.0)?))?;
+        while !range.pages.is_empty() {
+            self.build(id, |cell, frames| Ok(cell.memory.protect_piece(frames, &mut range, permissions)?))?;
+        }
+        Ok(())
     }
 
     /// Makes a segment in a cell and mounts it in its running space.
