@@ -48,6 +48,9 @@ pub mod options {
     pub const TRACE: u32 = 1;
     /// Let every system call trap; patch nothing.
     pub const TRAP: u32 = 2;
+    /// The operator's terminal passes every key on as it was typed and shows every byte as it was written: the line discipline is the libOS's. Without it the
+    /// terminal keeps its own, which a program cannot change.
+    pub const RAW_TERMINAL: u32 = 4;
 }
 
 impl ArgumentsHeader {

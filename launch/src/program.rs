@@ -16,6 +16,8 @@ pub struct Terminals {
     pub output: bool,
     /// Standard error.
     pub errors: bool,
+    /// The terminal passes every key on as it was typed, and shows every byte as it was written: the rest is the libOS's to do.
+    pub raw: bool,
     /// Rows of the terminal; 0 where there is none.
     pub rows: u16,
     /// Columns of the terminal; 0 where there is none.
@@ -91,7 +93,8 @@ impl Program {
         if bytes.len() > most {
             return Err(LaunchError::ArgumentsTooLong { given: bytes.len(), most });
         }
-        let Terminals { input, output, errors, rows, columns } = self.terminals;
+        let Terminals { input, output, errors, raw, rows, columns } = self.terminals;
+        let option = |set: bool, bit: u32| if set { bit } else { 0 };
         let mut volume_bytes = [0; VOLUME_SLOTS];
         for (room, volume) in volume_bytes.iter_mut().zip(&root.volumes) {
             *room = volume.bytes;
@@ -103,7 +106,7 @@ impl Program {
             volumes: root.volumes.len() as u32,
             bytes: bytes.len() as u32,
             terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
-            options: if self.calls.trace { options::TRACE } else { 0 } | if self.calls.trap { options::TRAP } else { 0 },
+            options: option(self.calls.trace, options::TRACE) | option(self.calls.trap, options::TRAP) | option(raw, options::RAW_TERMINAL),
             user: self.user,
             group: self.group,
             rows: rows.into(),

@@ -2,7 +2,7 @@
 //! `pando bench`.
 
 use crate::cli::Bench;
-use crate::run::Failure;
+use crate::failure::Failure;
 use pando_bench::{About, NAMES, Options, Row, Table};
 
 /// Runs a benchmark and prints its rows as they come; without a name, says which there are.

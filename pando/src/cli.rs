@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be typed.
 
+use crate::manual;
+use crate::options::{StatsFormat, User, Variable, Volume};
 use crate::size::Size;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +12,7 @@ use std::time::Duration;
 
 /// Runs programs in cells: tiny virtual machines that are cloned in constant time.
 #[derive(Debug, Parser)]
-#[command(name = "pando", version, arg_required_else_help = true)]
+#[command(name = "pando", version, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -18,8 +21,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a static Linux program in a cell of its own
-    #[command(after_help = EXAMPLES)]
-    Run(Run),
+    #[command(after_help = manual::after_help())]
+    Run(Box<Run>),
     /// Look at this host and say whether and how Pando runs on it
     Doctor(Doctor),
     /// Measure Pando against the host, side by side in one run
@@ -29,21 +32,38 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print a manual page: `pando manual run | man -l -`
+    Manual {
+        /// The command that it is about; without, Pando as a whole
+        command: Option<String>,
+    },
 }
-
-const EXAMPLES: &str = "Examples:
-  pando run busybox echo hello
-  pando run -v data.txt -- busybox sha256sum data.txt
-  seq 1000 | pando run --timeout 10s --memory 64M -- busybox sort -n
-
-Exit status: the program's own; 128+N if signal N or a fault ended it; 124 if its time was up; 125 if Pando itself
-failed; 126 if the program cannot be executed; 127 if it was not found.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Show this file of the host to the program, under its own path, read-only (repeat for more)
-    #[arg(short = 'v', long = "volume", value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    /// Give the program this terminal: every key reaches it, and it may draw on the whole window
+    #[arg(short = 't', long = "tty")]
+    pub(crate) terminal: bool,
+
+    /// Accepted, and changes nothing: standard input is always connected
+    #[arg(short = 'i', long = "interactive")]
+    _interactive: bool,
+
+    /// Set a variable in the program's environment, or pass on one of yours (repeat for more). Without this it sees PATH, TERM, LANG, LC_* and TZ
+    #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
+    pub(crate) variables: Vec<Variable>,
+
+    /// Start in this directory of the cell [default: where you stand]
+    #[arg(short = 'w', long = "workdir", value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+
+    /// Be this user and group, by number; the group is that of the user's number if left out
+    #[arg(short = 'u', long = "user", value_name = "UID[:GID]", default_value = "0:0")]
+    pub(crate) user: User,
+
+    /// Show this file of the host to the program at the path CELL, read-only (repeat for more). A PATH alone is short for PATH:PATH:ro
+    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
+    pub(crate) volumes: Vec<Volume>,
 
     /// The most memory that the cell may have, tables included: bytes, or with K, M or G [default: a quarter of the host's]
     #[arg(long, value_name = "SIZE")]
@@ -53,9 +73,17 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = crate::size::duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Say at the end, on standard error, what the cell did and what it took
+    /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
+    pub(crate) stats: Option<StatsFormat>,
+
+    /// Print every system call of the program on standard error, with its arguments and its result
     #[arg(long)]
-    pub(crate) stats: bool,
+    pub(crate) strace: bool,
+
+    /// Let every system call trap, instead of patching its place in the program: slow, for who looks for a fault in Pando
+    #[arg(long)]
+    pub(crate) trap_calls: bool,
 
     /// The program: a path, or a name to look for in PATH
     #[arg(value_name = "PROGRAM")]

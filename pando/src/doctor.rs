@@ -2,8 +2,9 @@
 //! `pando doctor`: looks at the host and says what it found.
 
 use crate::cli::Doctor;
+use crate::failure::Failure;
 use crate::host;
-use crate::run::Failure;
+use anstyle::{AnsiColor, Style};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
 use serde_json::json;
@@ -35,11 +36,22 @@ pub(crate) fn doctor(options: &Doctor) -> Result<u8, Failure> {
         println!("{}", json!({ "runs": !sick, "findings": list }));
     } else {
         for finding in &findings {
-            println!("{:>4}  {:<16}{}", word(finding.grade), finding.what, finding.found);
+            let style = style(finding.grade);
+            anstream::println!("{style}{:>4}{style:#}  {:<16}{}", word(finding.grade), finding.what, finding.found);
         }
         println!("\n{}", if sick { "Pando cannot run cells on this host." } else { "Pando runs on this host." });
     }
     Ok(u8::from(sick))
+}
+
+/// How a grade looks on a terminal.
+fn style(grade: Grade) -> Style {
+    let colour = match grade {
+        Grade::Good => AnsiColor::Green,
+        Grade::Fair => AnsiColor::Yellow,
+        Grade::Bad => AnsiColor::Red,
+    };
+    Style::new().fg_color(Some(colour.into()))
 }
 
 fn word(grade: Grade) -> &'static str {

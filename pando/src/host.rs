@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host as the command line sees it: its memory, its environment, its programs.
 
+use crate::options::Variable;
 use pando_machine::{FRAME_SIZE, PageCount};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -67,19 +69,18 @@ fn check(path: &Path) -> Result<PathBuf, NoProgram> {
     std::path::absolute(path).map_err(|_| NoProgram::NotFound)
 }
 
-/// What a program sees of the environment: where things are, and in which language and time zone to speak of them.
-pub(crate) fn environment() -> Vec<Vec<u8>> {
+/// What a program sees of the environment: where things are, in which language and time zone to speak of them, and what it was given by name.
+pub(crate) fn environment(given: &[Variable]) -> Vec<Vec<u8>> {
     let shown = |name: &OsStr| {
         let name = name.as_bytes();
         matches!(name, b"PATH" | b"TERM" | b"LANG" | b"TZ") || name.starts_with(b"LC_")
     };
-    let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| shown(name)).map(|(name, value)| assignment(name, &value)).collect();
-    variables.sort();
-    variables
-}
-
-fn assignment(mut name: OsString, value: &OsStr) -> Vec<u8> {
-    name.push("=");
-    name.push(value);
-    name.into_vec()
+    let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().filter(|(name, _)| shown(name)).collect();
+    for Variable { name, value } in given {
+        // One that is not set here cannot be passed on.
+        if let Some(value) = value.clone().or_else(|| std::env::var_os(name)) {
+            variables.insert(name.clone(), value);
+        }
+    }
+    variables.into_iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }

@@ -5,19 +5,27 @@
 mod bench;
 mod cli;
 mod doctor;
+mod failure;
 mod host;
+mod manual;
+mod options;
 mod run;
+mod say;
+mod signals;
 mod size;
 mod stats;
+mod terminal;
+mod watch;
 
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Exit status of Pando's own failures, as container tools use it.
-const OWN_FAILURE: u8 = 125;
-
 fn main() -> ExitCode {
-    let outcome = match cli::Cli::parse().command {
+    let command = match cli::Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(answer) => return say::answer(&answer),
+    };
+    let outcome = match command {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
@@ -25,11 +33,12 @@ fn main() -> ExitCode {
             cli::print_completions(shell);
             Ok(0)
         }
+        cli::Command::Manual { command } => manual::print(command.as_deref()),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("pando: {failure}");
+            say::problem(&failure);
             ExitCode::from(failure.status())
         }
     }

@@ -2,103 +2,77 @@
 //! `pando run`: one program, one cell.
 
 use crate::cli::Run;
+use crate::failure::{Failure, OWN_FAILURE};
 use crate::host::{self, NoProgram};
-use crate::{OWN_FAILURE, stats};
+use crate::options::{StatsFormat, Volume};
+use crate::signals::Signals;
+use crate::terminal::{self, RawTerminal};
+use crate::watch::Watch;
+use crate::{say, stats};
 use pando_image::{Attributes, Builder, HostFile};
 use pando_kernel::{CellId, Config, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Streams, Template, Terminals, forward};
+use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
-use pando_machine::{HostError, PageCount};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
 
 const TIMED_OUT: u8 = 124;
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
+const SIGTERM: u8 = 15;
 /// What ends a program that writes where nobody reads; nobody needs to be told.
 const SIGPIPE: u8 = 13;
 
 /// Room beside the cell and the files that it is shown: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
 
-/// Why a command could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// There is no such program.
-    #[error("{}: not found: give a path, or a name that PATH leads to", .0.display())]
-    NotFound(OsString),
-    /// The program cannot be executed.
-    #[error("{}: {why}", program.display())]
-    NotExecutable {
-        /// What was named.
-        program: OsString,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// A file that was to be shown cannot be.
-    #[error("-v {}: {why}", file.display())]
-    Volume {
-        /// What was named.
-        file: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The host has no KVM for us, or failed.
-    #[error("{0}\n       `pando doctor` looks closer")]
-    Host(#[from] HostError),
-    /// The cell could not be made.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// A standard stream failed.
-    #[error("cannot write the program's output: {0}")]
-    Output(std::io::Error),
-    /// A benchmark failed.
-    #[error(transparent)]
-    Bench(#[from] pando_bench::BenchError),
-}
-
-impl Failure {
-    /// The exit status that says so.
-    pub(crate) fn status(&self) -> u8 {
-        match self {
-            Failure::NotFound(_) => NOT_FOUND,
-            Failure::NotExecutable { .. } => NOT_EXECUTABLE,
-            _ => OWN_FAILURE,
-        }
-    }
-}
-
 /// Runs a program and returns the exit status that tells how it ended.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
+    if options.terminal && !terminal::is_there() {
+        return Err(Failure::NoTerminal);
+    }
     let path = host::find_program(&options.program).map_err(|problem| match problem {
         NoProgram::NotFound => Failure::NotFound(options.program.clone()),
         NoProgram::NotExecutable(why) => Failure::NotExecutable { program: options.program.clone(), why },
     })?;
-    let memory = options.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
-    let (kernel, cell) = prepare(options, &path, memory)?;
-    let port = kernel.console(cell).map_err(LaunchError::from)?;
-    kernel.start(cell).map_err(LaunchError::from)?;
-    let kernel = Arc::new(kernel);
-    let watch = options.timeout.map(|timeout| watch(Arc::clone(&kernel), cell, timeout));
-    let streams = Streams { input: std::io::stdin(), output: std::io::stdout().lock(), errors: std::io::stderr() };
-    let forwarded = forward(&kernel, cell, &port, streams);
-    let outcome = kernel.wait(cell).map_err(LaunchError::from)?;
-    drop(watch);
-    forwarded.map_err(Failure::Output)?;
-    if options.stats {
-        eprint!("{}", stats::table(&outcome));
+    let (kernel, cell) = prepare(options, &path)?;
+    let outcome = attend(options, &Arc::new(kernel), cell)?;
+    match options.stats {
+        Some(StatsFormat::Table) => eprint!("{}", stats::table(&outcome)),
+        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome)),
+        None => {}
     }
     Ok(report(&options.program, &outcome))
 }
 
+/// Starts the cell and gives it the host's streams, signals and terminal until it has ended.
+fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId) -> Result<Outcome, Failure> {
+    let port = kernel.console(cell).map_err(LaunchError::from)?;
+    let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
+    let signals = Signals::pass_on(kernel, cell)?;
+    kernel.start(cell).map_err(LaunchError::from)?;
+    let watch = options.timeout.map(|timeout| Watch::start(kernel, cell, timeout, End::TimedOut));
+    let streams = Streams { input: std::io::stdin(), output: std::io::stdout().lock(), errors: std::io::stderr() };
+    let forwarded = forward(kernel, cell, &port, streams);
+    let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
+    drop((watch, terminal));
+    forwarded.map_err(Failure::Output)?;
+    // A cell knows one way of being asked to end; the host knows several.
+    if let (End::Signalled { signal, .. }, Some(asked)) = (&mut outcome.end, signals.asked())
+        && *signal == SIGTERM
+    {
+        *signal = asked;
+    }
+    Ok(outcome)
+}
+
 /// Makes the kernel, and in it the cell that waits to be started.
-fn prepare(options: &Run, path: &Path, memory: PageCount) -> Result<(Kernel, CellId), Failure> {
+fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
     let files = files(options, path)?;
-    let shown: u64 = options.files.iter().map(PathBuf::as_path).chain([path]).map(size).sum();
+    let memory = options.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
+    let shown: u64 = options.volumes.iter().map(|volume| volume.host.as_path()).chain([path]).map(size).sum();
     let arena = memory + PageCount::covering(shown) + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
     let machine = Kvm::new(KvmConfig { arena, vcpus, shadow_tables: None, omit: Omit::NOTHING })?;
@@ -109,23 +83,30 @@ fn prepare(options: &Run, path: &Path, memory: PageCount) -> Result<(Kernel, Cel
     let root = Root::new(&kernel, template, files)?;
     let program = Program {
         path: path.as_os_str().as_bytes().to_vec(),
-        directory: directory().as_os_str().as_bytes().to_vec(),
+        directory: options.directory.clone().unwrap_or_else(directory).into_os_string().into_vec(),
         arguments: std::iter::once(&options.program).chain(&options.arguments).map(|argument| argument.as_bytes().to_vec()).collect(),
-        environment: host::environment(),
-        terminals: Terminals {
-            input: std::io::stdin().is_terminal(),
-            output: std::io::stdout().is_terminal(),
-            errors: std::io::stderr().is_terminal(),
-            rows: 0,
-            columns: 0,
-        },
-        calls: Calls::default(),
-        user: 0,
-        group: 0,
+        environment: host::environment(&options.variables),
+        terminals: terminals(options),
+        calls: Calls { trace: options.strace, trap: options.trap_calls },
+        user: options.user.user,
+        group: options.user.group,
         memory,
     };
     let cell = program.prepare(&kernel, &root)?;
     Ok((kernel, cell))
+}
+
+/// Which of the program's streams are terminals, and how large they are.
+fn terminals(options: &Run) -> Terminals {
+    let [rows, columns] = terminal::window();
+    Terminals {
+        input: std::io::stdin().is_terminal(),
+        output: std::io::stdout().is_terminal(),
+        errors: std::io::stderr().is_terminal(),
+        raw: options.terminal,
+        rows,
+        columns,
+    }
 }
 
 /// The size of a file; 0 if it is not there, which is reported when it is opened.
@@ -147,28 +128,18 @@ fn files(options: &Run, program: &Path) -> Result<Builder, Failure> {
     // A second name for the same file, or a directory that is there already, changes nothing.
     let _ = files.directory(directory().as_os_str().as_bytes(), Attributes::root(0o755));
     let _ = files.directory("tmp", Attributes::root(0o1777));
-    for given in &options.files {
-        let volume = |problem: String| Failure::Volume { file: given.clone(), why: problem };
-        let path = std::path::absolute(given).map_err(|error| volume(error.to_string()))?;
-        if path == program {
+    for Volume { host, cell, writable } in &options.volumes {
+        let volume = |why: String| Failure::Volume { file: host.clone(), why };
+        if *writable {
+            return Err(volume("what the program writes cannot go back to the host yet: add `:ro`".into()));
+        }
+        if cell == program && host == program {
             continue;
         }
-        let file = host_file(&path).map_err(volume)?;
-        files.file(path.as_os_str().as_bytes(), file.attributes(), file).map_err(|error| volume(error.to_string()))?;
+        let file = host_file(host).map_err(volume)?;
+        files.file(cell.as_os_str().as_bytes(), file.attributes(), file).map_err(|error| volume(error.to_string()))?;
     }
     Ok(files)
-}
-
-/// Ends the cell when its time is up, unless what is returned is dropped before.
-fn watch(kernel: Arc<Kernel>, cell: CellId, timeout: Duration) -> mpsc::Sender<()> {
-    let (alive, ended) = mpsc::channel();
-    std::thread::spawn(move || {
-        if ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // It may have ended this very moment.
-            let _ = kernel.end(cell, End::TimedOut);
-        }
-    });
-    alive
 }
 
 /// Says how the program ended, where that is not its own affair, and with which status to tell the caller.
@@ -182,6 +153,6 @@ fn report(program: &OsString, outcome: &Outcome) -> u8 {
         End::Quota | End::MachineFull | End::Killed => 128 + 9,
         End::Host(_) => OWN_FAILURE,
     };
-    eprintln!("pando: {}: {}", program.display(), outcome.end);
+    say::problem(&format_args!("{}: {}", program.display(), outcome.end));
     status
 }

@@ -24,7 +24,7 @@ const fn package(name: &'static str, evidence: &'static str, purpose: &'static s
 }
 
 /// Everything that the tests need.
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 17] = [
     package("busybox-static", "static:busybox", "the programs that cells run, and the emulated machines' shell"),
     package("gcc", "gcc", "linking, and C programs that cells run"),
     package("libc6-dev", "/usr/include/stdio.h", "static C programs with glibc"),
@@ -41,6 +41,7 @@ const PACKAGES: [Package; 16] = [
     package("syslinux-common", "/usr/lib/syslinux/modules/bios/ldlinux.c32", "the boot loader's second half"),
     package("xorriso", "xorriso", "writing Bochs's CD"),
     package("bsdutils", "script", "a terminal for Bochs"),
+    package("man-db", "man", "a reader of manual pages"),
 ];
 
 /// Sees to it that everything is there.

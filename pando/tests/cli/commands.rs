@@ -53,6 +53,7 @@ fn help_names_what_can_be_asked() {
         ["--memory", "--timeout", "--volume", "--stats", "Exit status", "124", "125", "126", "127"].iter().all(|word| help.contains(word)),
         "{help}"
     );
+    assert!(!help.contains('\u{1b}'), "colours where no terminal is: {help:?}");
     let version = pando(&["--version"]);
     assert_eq!(text(&version.output), format!("pando {}\n", env!("CARGO_PKG_VERSION")));
 }
@@ -81,6 +82,26 @@ fn completions_load_into_bash() {
     assert!(outcome.status == 0 && text(&outcome.output).contains("_pando"), "{outcome:?}");
 }
 
+#[test]
+fn manual_pages_are_taken_by_man() {
+    for (words, wanted) in [
+        (&["manual"][..], &["pando(1)", "SUBCOMMANDS", "pando-run(1)"][..]),
+        (&["manual", "run"], &["pando-run(1)", "--workdir", "EXIT STATUS", "EXAMPLES", "busybox echo hello"]),
+        (&["manual", "doctor"], &["pando-doctor(1)", "--json"]),
+    ] {
+        let page = pando(words);
+        assert_eq!((page.status, &page.errors[..]), (0, ""), "{words:?}");
+        let mut man = Command::new("man");
+        man.args(["--warnings", "--local-file", "-"]).env("MANWIDTH", "200").env("LC_ALL", "C.UTF-8");
+        let shown = finish(man, Input::Pipe(&page.output));
+        let found = text(&shown.output);
+        assert!(shown.status == 0 && shown.errors.is_empty(), "{words:?}: {}", shown.errors);
+        assert!(wanted.iter().all(|word| found.contains(word)), "{words:?} lacks one of {wanted:?}: {found}");
+    }
+    let outcome = pando(&["manual", "no-such-command"]);
+    assert!(outcome.status == 125 && outcome.errors.contains("no command `no-such-command`"), "{outcome:?}");
+}
+
 /// A figure of `--stats`, by its name.
 fn figure(errors: &str, name: &str) -> f64 {
     let line = errors.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("no `{name}` in {errors}"));
@@ -103,6 +124,21 @@ fn stats_are_figures_on_standard_error() {
     // Busybox reads at most 64 KiB at a time.
     assert!(figure(errors, "system calls made") >= 2.0 && figure(errors, "exits") >= figure(errors, "system calls"), "{errors}");
     assert_eq!(figure(errors, "not implemented"), 0.0, "{errors}");
+}
+
+#[test]
+fn stats_for_scripts_are_one_object() {
+    if !kvm_is_there() {
+        return;
+    }
+    let outcome = Case::new("busybox", &["sh", "-c", "exit 3"]).options(&["--stats=json", "--memory", "32M"]).cell();
+    let found: Value = serde_json::from_str(&outcome.errors).expect("one JSON object");
+    assert_eq!((outcome.status, &found["status"], &found["signal"]), (3, &Value::from(3), &Value::Null), "{found}");
+    assert_eq!(found["memory_quota_bytes"], Value::from(32 << 20));
+    assert!(found["cpu_ns"].as_u64().is_some_and(|time| time > 0) && found["calls"].as_u64().is_some_and(|calls| calls > 2), "{found}");
+    let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats=json", "--timeout", "0.2"]).cell();
+    let found: Value = serde_json::from_str(outcome.errors.lines().next().expect("a line")).expect("one JSON object");
+    assert_eq!((outcome.status, &found["end"], &found["status"]), (124, &Value::from("its time was up"), &Value::Null), "{found}");
 }
 
 #[test]

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-const USAGE: i32 = 2;
 const FAILURE: i32 = 125;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
@@ -42,7 +41,7 @@ fn check_usage(words: &[&str], wanted: &[&str]) {
     let mut command = Command::new(PANDO);
     command.args(words);
     let Outcome { status, output, errors } = finish(command, Input::Nothing);
-    assert!(status == USAGE && output.is_empty(), "{words:?}: {status} {errors}");
+    assert!(status == FAILURE && output.is_empty(), "{words:?}: {status} {errors}");
     assert!(errors.starts_with("error: ") && wanted.iter().chain(&["--help"]).all(|word| errors.contains(word)), "{words:?}: {errors}");
 }
 
@@ -252,6 +251,7 @@ fn volumes_that_cannot_be_shown() {
     let missing = shelf.path("missing");
     check_options(&["-v", missing.to_str().expect("a plain name")], &["-v", "missing", "cannot read"]);
     check_options(&["-v", "/usr"], &["-v", "/usr", "not a regular file"]);
+    check_options(&["-v", "/etc/passwd:/data"], &["-v", "/etc/passwd", "`:ro`"]);
     check_options(&["-v", "/dev/null"], &["-v", "/dev/null", "not a regular file"]);
 }
 
@@ -276,11 +276,22 @@ fn command_lines_that_mean_nothing() {
     check_usage(&["run", "--memory", "1X", "busybox"], &["1X", "64M"]);
     check_usage(&["run", "--memory", "99999T", "busybox"], &["99999T", "more memory than any machine has"]);
     check_usage(&["run", "--memory=-1", "busybox"], &["-1", "64M"]);
-    check_usage(&["run", "-v", "", "busybox"], &["--volume"]);
     check_usage(&["run", "--memory"], &["--memory"]);
     for time in ["soon", "", "1x", "1e400s", "-3"] {
         check_usage(&["run", &format!("--timeout={time}"), "busybox"], &["no time", "1.5s"]);
     }
+    for volume in ["", "/a:", ":/a"] {
+        check_usage(&["run", "-v", volume, "busybox"], &["--volume", "path is missing", "HOST:CELL"]);
+    }
+    check_usage(&["run", "-v", "/a:b", "busybox"], &["`b`", "absolute path", "/data"]);
+    check_usage(&["run", "-v", "/a:/b:rw", "busybox"], &["only `ro`", "`rw`"]);
+    check_usage(&["run", "-v", "/a:/b:ro:x", "busybox"], &["too many colons"]);
+    check_usage(&["run", "-e", "=x", "busybox"], &["name is missing", "NAME=VALUE"]);
+    for user in ["root", "-1", "0:", "4294967295"] {
+        check_usage(&["run", &format!("--user={user}"), "busybox"], &["no number of a user", "1000:1000"]);
+    }
+    check_usage(&["run", "--stats=xml", "busybox"], &["xml", "table", "json"]);
+    check_usage(&["run", "-w"], &["--workdir"]);
     check_usage(&["no-such-command"], &["no-such-command"]);
     check_usage(&["doctor", "everything"], &["everything"]);
 }
@@ -293,4 +304,16 @@ fn output_that_cannot_be_written() {
     let mut command = Command::new("sh");
     command.args(["-c", "\"$0\" run busybox echo hello >/dev/full", PANDO]);
     assert_refused("a full device", &finish(command, Input::Nothing), FAILURE, &["output", "No space left"]);
+}
+
+#[test]
+fn a_terminal_that_is_not_there() {
+    check_options(&["-t"], &["-t", "not a terminal"]);
+}
+
+#[test]
+fn a_directory_that_the_cell_does_not_have() {
+    if kvm_is_there() {
+        check_options(&["-w", "/no/such/directory"], &["/no/such/directory", "no such file or directory"]);
+    }
 }

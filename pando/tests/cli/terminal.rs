@@ -40,3 +40,46 @@ fn what_is_typed_arrives_and_what_is_redirected_is_no_terminal() {
     assert_eq!(native, cell);
     assert!(String::from_utf8_lossy(&cell.output).contains("1: a terminal"), "{cell:?}");
 }
+
+/// Takes the terminal, ends as the arguments say, and says whether the terminal is what it was.
+const TAKE_AND_RETURN: &str = r#"
+cd "$(mktemp -d)" && mkfifo said || exit
+before=$(stty -g)
+"$1" run -t busybox sh -c "$2" </dev/tty >said &
+read ready <said
+while=$(stty -g)
+[ -n "$3" ] && { [ "$while" != "$before" ] && echo "it is raw"; kill -s "$3" $!; }
+wait $!
+status=$?
+[ "$(stty -g)" = "$before" ] && echo "it is as before"
+echo "status $status"
+rm -r "$PWD"
+"#;
+
+#[test]
+fn the_terminal_is_as_it_was_after_any_end() {
+    if !kvm_is_there() {
+        return;
+    }
+    let waiting = "echo ready; while :; do :; done";
+    for (program, signal, status) in [
+        ("echo ready; read line; exit 3", "", 3),
+        ("echo ready; read line; kill -SEGV $$", "", 139),
+        (waiting, "TERM", 143),
+        (waiting, "HUP", 129),
+    ] {
+        let words = ["bash", "-c", TAKE_AND_RETURN, "bash", PANDO, program, signal];
+        let outcome = in_terminal(&words.map(quoted).join(" "), b"\n");
+        let found = String::from_utf8_lossy(&outcome.output).replace('\r', "");
+        let raw = if signal.is_empty() { "" } else { "it is raw\n" };
+        let wanted = format!("{raw}it is as before\nstatus {status}\n");
+        // What Pando says of the end comes between.
+        let lines: String = found.split_inclusive('\n').filter(|line| line.starts_with("it is") || line.starts_with("status")).collect();
+        assert_eq!(lines, wanted, "{program} {signal}: {found}");
+    }
+}
+
+/// A word for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

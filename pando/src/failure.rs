@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a command could not do what it was asked, and the exit status that says so.
+
+use pando_launch::LaunchError;
+use pando_machine::HostError;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Exit status of Pando's own failures, as container tools use it.
+pub(crate) const OWN_FAILURE: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Why a command could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// There is no such program.
+    #[error("{}: not found: give a path, or a name that PATH leads to", .0.display())]
+    NotFound(OsString),
+    /// The program cannot be executed.
+    #[error("{}: {why}", program.display())]
+    NotExecutable {
+        /// What was named.
+        program: OsString,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A file that was to be shown cannot be.
+    #[error("-v {}: {why}", file.display())]
+    Volume {
+        /// What was named.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// `-t` without a terminal to give.
+    #[error("-t: standard input is not a terminal: leave -t out, or run this from one")]
+    NoTerminal,
+    /// The terminal cannot be switched to passing every key on.
+    #[error("-t: the terminal cannot be made raw: {0}")]
+    Terminal(std::io::Error),
+    /// The host has no KVM for us, or failed.
+    #[error("{0}\n       `pando doctor` looks closer")]
+    Host(#[from] HostError),
+    /// The host does not let this process catch its signals.
+    #[error("signals cannot be caught: {0}")]
+    Signals(std::io::Error),
+    /// The cell could not be made.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A standard stream failed.
+    #[error("cannot write the program's output: {0}")]
+    Output(std::io::Error),
+    /// A manual page of something that is no command.
+    #[error("there is no command `{0}`: `pando --help` lists them")]
+    NoManual(String),
+    /// A benchmark failed.
+    #[error(transparent)]
+    Bench(#[from] pando_bench::BenchError),
+}
+
+impl Failure {
+    /// The exit status that says so.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Failure::NotFound(_) => NOT_FOUND,
+            Failure::NotExecutable { .. } => NOT_EXECUTABLE,
+            _ => OWN_FAILURE,
+        }
+    }
+}

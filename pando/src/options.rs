@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What options' values mean: each is a type that only a sensible value makes, and its error says how to write one.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A file or directory of the host, and where the cell sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    /// Where it lies on the host.
+    pub(crate) host: PathBuf,
+    /// Where it stands in the cell: an absolute path.
+    pub(crate) cell: PathBuf,
+    /// Changes go back to the host.
+    pub(crate) writable: bool,
+}
+
+impl Volume {
+    /// Reads `HOST:CELL[:ro]`. `PATH` alone is short for `PATH:PATH:ro`, made absolute.
+    pub(crate) fn parse(text: OsString) -> Result<Volume, String> {
+        let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
+        let (host, cell, writable) = match parts[..] {
+            [path] => (path, path, false),
+            [host, cell] => (host, cell, true),
+            [host, cell, mode] if mode == "ro" => (host, cell, false),
+            [_, _, mode] => return Err(format!("after the second colon only `ro` may stand, not `{}`", mode.display())),
+            _ => return Err("too many colons: give HOST:CELL or HOST:CELL:ro; a path with a colon cannot be named".into()),
+        };
+        if host.is_empty() || cell.is_empty() {
+            return Err("a path is missing: give HOST:CELL, HOST:CELL:ro, or a PATH to see under its own name".into());
+        }
+        let absolute = |path: &OsStr| std::path::absolute(path).map_err(|error| error.to_string());
+        if parts.len() > 1 && !Path::new(cell).is_absolute() {
+            return Err(format!("`{}` is where the cell shall see it: an absolute path, such as /data", cell.display()));
+        }
+        Ok(Volume { host: absolute(host)?, cell: absolute(cell)?, writable })
+    }
+}
+
+/// A variable for the program's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    /// Its name.
+    pub(crate) name: OsString,
+    /// Its value; `None`: whatever it is here.
+    pub(crate) value: Option<OsString>,
+}
+
+impl Variable {
+    /// Reads `NAME[=VALUE]`.
+    pub(crate) fn parse(text: OsString) -> Result<Variable, String> {
+        let mut bytes = text.into_vec();
+        let value = bytes.iter().position(|byte| *byte == b'=').map(|at| {
+            let value = bytes.split_off(at + 1);
+            bytes.truncate(at);
+            OsString::from_vec(value)
+        });
+        if bytes.is_empty() {
+            return Err("the name is missing: give NAME=VALUE, or a NAME to pass on".into());
+        }
+        Ok(Variable { name: OsString::from_vec(bytes), value })
+    }
+}
+
+/// Who the program is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct User {
+    /// The user's number.
+    pub(crate) user: u32,
+    /// The group's.
+    pub(crate) group: u32,
+}
+
+impl FromStr for User {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<User, String> {
+        // All ones means "nobody in particular" to Linux, so it is nobody's number.
+        let number = |part: &str| {
+            part.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(|| {
+                format!("`{part}` is no number of a user or group: give UID or UID:GID, such as 1000:1000; names mean nothing in a cell")
+            })
+        };
+        let (user, group) = text.split_once(':').unwrap_or((text, text));
+        Ok(User { user: number(user)?, group: number(group)? })
+    }
+}
+
+/// How `--stats` speaks: a table for people, one object for scripts. (Comments on the variants would become part of the help, and spread it over pages.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StatsFormat {
+    Table,
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{User, Variable, Volume};
+    use std::ffi::OsString;
+
+    fn volume(text: &str) -> Result<(String, String, bool), String> {
+        let Volume { host, cell, writable } = Volume::parse(text.into())?;
+        Ok((host.display().to_string(), cell.display().to_string(), writable))
+    }
+
+    #[test]
+    fn volumes_are_read_as_people_write_them() {
+        assert_eq!(volume("/a:/b"), Ok(("/a".into(), "/b".into(), true)));
+        assert_eq!(volume("/a:/b:ro"), Ok(("/a".into(), "/b".into(), false)));
+        let here = std::env::current_dir().expect("the test stands somewhere").display().to_string();
+        assert_eq!(volume("./a"), Ok((format!("{here}/a"), format!("{here}/a"), false)));
+        assert_eq!(volume("a:/b"), Ok((format!("{here}/a"), "/b".into(), true)));
+        for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x"] {
+            assert!(volume(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn variables_are_read_as_people_write_them() {
+        let variable = |text: &str| Variable::parse(text.into()).map(|Variable { name, value }| (name, value));
+        let word = OsString::from;
+        assert_eq!(variable("A=b=c"), Ok((word("A"), Some(word("b=c")))));
+        assert_eq!(variable("A="), Ok((word("A"), Some(word("")))));
+        assert_eq!(variable("A"), Ok((word("A"), None)));
+        assert!(variable("").is_err() && variable("=x").is_err());
+    }
+
+    #[test]
+    fn users_are_numbers() {
+        assert_eq!("7".parse(), Ok(User { user: 7, group: 7 }));
+        assert_eq!("7:0".parse(), Ok(User { user: 7, group: 0 }));
+        for text in ["", "root", "7:", ":7", "-1", "4294967295", "7:7:7"] {
+            assert!(text.parse::<User>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals of the host, as the program in the cell shall feel them.
+//!
+//! `SIGINT` interrupts the program; a second one within a second ends the cell. `SIGTERM`, `SIGHUP` and `SIGQUIT` ask it to end and see to it that it does. A
+//! changed window is passed on, and a process that was stopped makes its terminal raw again. Ctrl-C typed under `-t` is no signal: the program reads it.
+
+use crate::failure::Failure;
+use crate::terminal;
+use crate::watch::Watch;
+use pando_abi::Event;
+use pando_kernel::{CellId, End, Kernel};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
+use signal_hook::iterator;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// Two interrupts that are no further apart mean it.
+const TWICE: Duration = Duration::from_secs(1);
+/// How long a program that was asked to end may take for it: what container tools grant.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The signals that are passed on, until this is dropped.
+pub(crate) struct Signals {
+    handle: iterator::Handle,
+    asked: Arc<AtomicU8>,
+}
+
+/// What passes them on.
+struct Receiver {
+    kernel: Arc<Kernel>,
+    cell: CellId,
+    asked: Arc<AtomicU8>,
+    interrupted: Option<Instant>,
+    grace: Option<Watch>,
+}
+
+impl Signals {
+    /// Passes signals on to a cell from now on.
+    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: CellId) -> Result<Signals, Failure> {
+        let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
+        let (handle, asked) = (signals.handle(), Arc::<AtomicU8>::default());
+        let mut receiver = Receiver { kernel: Arc::clone(kernel), cell, asked: Arc::clone(&asked), interrupted: None, grace: None };
+        let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
+        std::thread::Builder::new().name("signals".into()).spawn(body).map_err(Failure::Signals)?;
+        Ok(Signals { handle, asked })
+    }
+
+    /// The signal by which the host asked for the end, if one did.
+    pub(crate) fn asked(&self) -> Option<u8> {
+        Some(self.asked.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+impl Receiver {
+    /// The cell may have ended this very moment, so what cannot be told it needs not be.
+    fn receive(&mut self, signal: i32) {
+        match signal {
+            SIGINT => {
+                if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) {
+                    self.end(SIGINT as u8);
+                } else {
+                    let _ = self.kernel.interrupt(self.cell);
+                }
+            }
+            SIGWINCH | SIGCONT => {
+                let _ = terminal::resume();
+                let [rows, columns] = terminal::window();
+                let _ = self.kernel.set_window(self.cell, rows, columns);
+            }
+            _ => self.ask(signal as u8),
+        }
+    }
+
+    /// Asks the program to end; one that was asked before is not asked again.
+    fn ask(&mut self, signal: u8) {
+        self.asked.store(signal, Ordering::Relaxed);
+        if self.grace.is_some() {
+            return self.end(signal);
+        }
+        self.kernel.raise(self.cell, Event::Terminate);
+        self.grace = Some(Watch::start(&self.kernel, self.cell, GRACE, ended_by(signal)));
+    }
+
+    fn end(&self, signal: u8) {
+        let _ = self.kernel.end(self.cell, ended_by(signal));
+    }
+}
+
+fn ended_by(signal: u8) -> End {
+    End::Signalled { signal, address: 0, instruction: 0 }
+}
