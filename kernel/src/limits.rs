@@ -47,3 +47,9 @@ pub const ADMISSION_FRAMES: u64 = 64;
 
 /// The smallest quota of a cell: a root, a path of tables for its system segment, one for its program, and some pages.
 pub const MIN_QUOTA: u64 = 256;
+
+/// Stretches of 2 MiB that are free and keep the host's memory behind them, for who comes next; a kernel that has nothing to do gives the rest back.
+pub const WARM_STRETCHES: usize = 32;
+
+/// Stretches that are given back in one go, tens of microseconds each, before a vCPU looks again whether somebody wants to run.
+pub const GIVE_BACK_PIECE: usize = 8;

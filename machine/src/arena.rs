@@ -199,17 +199,6 @@ impl Arena {
         unsafe { std::ptr::copy(source, target, FRAME_SIZE) }
     }
 
-    /// Makes the host back `count` frames now, in one go: several times cheaper than a fault for each.
-    ///
-    /// # Panics
-    /// They are not all in the arena.
-    pub fn populate(&self, first: FrameId, count: u32) {
-        let length = count as usize * FRAME_SIZE;
-        let start = self.pointer(first, 0, length, count);
-        // SAFETY: the range is the arena's own; populating changes no content. A host that refuses takes faults instead.
-        unsafe { libc::madvise(start.cast(), length, libc::MADV_POPULATE_WRITE) };
-    }
-
     /// Gives the memory of a stretch back to the host; it reads zero from now on. Every translation of its frames is dropped.
     ///
     /// # Panics

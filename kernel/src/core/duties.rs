@@ -5,7 +5,7 @@ use super::Shared;
 use super::state::State;
 use crate::cell::State as CellState;
 use crate::cell::end::End;
-use crate::limits::{FLUSH_INTERVAL, QUARANTINE_HIGH, RELEASE_PIECE};
+use crate::limits::{FLUSH_INTERVAL, GIVE_BACK_PIECE, QUARANTINE_HIGH, RELEASE_PIECE, WARM_STRETCHES};
 use crate::sched::Reason;
 use pando_machine::Nanos;
 use std::sync::MutexGuard;
@@ -63,6 +63,21 @@ impl Shared {
             state = self.lock();
         }
         self.flush(state)
+    }
+
+    /// Gives some of the memory that nobody needs back to the host, without the lock; `true` if there was any.
+    pub(super) fn give_back(&self, mut state: MutexGuard<'_, State>) -> bool {
+        let spare: Vec<_> = std::iter::from_fn(|| state.frames.begin_giving_back(WARM_STRETCHES)).take(GIVE_BACK_PIECE).collect();
+        drop(state);
+        for stretch in &spare {
+            self.machine.arena().give_back(*stretch);
+        }
+        let found = !spare.is_empty();
+        if found {
+            let mut state = self.lock();
+            spare.into_iter().for_each(|stretch| state.frames.given_back(stretch));
+        }
+        found
     }
 
     /// Passes on what happened under the lock: ends to their waiters, interrupts to vCPUs.

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies between a fault's answer and the retry of its instruction, where other vCPUs may do anything.
+//! What no cell can bring about alone: moments between a fault's answer and its retry, where other vCPUs may do anything, and a kernel with nothing to do.
 
 use super::{Config, Kernel};
 use crate::cell::end::End;
 use crate::cell::{CellConfig, CellId};
+use crate::limits::WARM_STRETCHES;
 use crate::memory::Frames;
 use pando_abi::{MapFlags, Permissions};
 use pando_machine::sim::{Sim, SimConfig};
-use pando_machine::{Exception, Exit, FrameId, Machine, Nanos, PageCount};
+use pando_machine::{EntryIndex, Exception, Exit, FrameId, Machine, Nanos, PageCount, Stretch};
 use std::sync::Arc;
 
 const ADDRESS: u64 = 0x1000_0000;
+/// Where large pages may lie.
+const LARGE: u64 = 0x4000_0000;
 /// Bits of a page fault's error code: present, write, user.
 const WRITE_TO_PRESENT: u64 = 7;
 
@@ -71,4 +74,28 @@ fn a_cell_that_ends_before_its_retry_leaves_nothing_behind() {
     }
     kernel.settle();
     assert_eq!(kernel.free(), before);
+}
+
+#[test]
+fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
+    let machine = Sim::new(SimConfig { arena: PageCount(1 << 16), ..SimConfig::default() }).expect("a small machine");
+    let kernel = Kernel::new(Arc::clone(&machine) as Arc<dyn Machine>, Config::default());
+    let before = kernel.free();
+    let stretches = || (1..machine.arena().stretches()).map(Stretch);
+    let written = || stretches().filter(|stretch| machine.arena().load(stretch.first(), EntryIndex::new(0)) != 0).count();
+    for _ in 0..2 {
+        let cell = kernel.create(CellConfig { quota: before, host_name: String::new() }).expect("room for a cell");
+        let pages = PageCount(before.0 * 9 / 10);
+        let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: true };
+        kernel.map(cell, LARGE, pages, flags).expect("room for its pages");
+        for page in 0..pages.0 {
+            kernel.write(cell, LARGE + page * 4096, b"content.").expect("it is mapped");
+        }
+        assert!(written() > 2 * WARM_STRETCHES);
+        kernel.end(cell, End::Killed).expect("it lives");
+        kernel.settle();
+        while kernel.shared.give_back(kernel.shared.lock()) {}
+        assert!(written() <= WARM_STRETCHES + 2, "{} stretches have content", written());
+        assert_eq!(kernel.free(), before);
+    }
 }

@@ -50,6 +50,9 @@ impl Worker {
                 Turn::Ran => {}
                 Turn::Stopped => return,
                 Turn::Nothing { until } => {
+                    if shared.give_back(shared.lock()) {
+                        continue;
+                    }
                     let mut state = shared.lock();
                     if state.stopping || !state.scheduler.is_empty() || state.next_duty() < until || state.frames.has_garbage() {
                         continue;

@@ -39,7 +39,7 @@ struct StretchState {
     large: u32,
     /// Whether the list of stretches with some free frames names it.
     in_partial: bool,
-    /// Whether the list of stretches that are wholly free names it.
+    /// Whether one of the two lists of stretches that are wholly free names it.
     in_whole: bool,
 }
 
@@ -50,7 +50,7 @@ impl StretchState {
         fresh_from: 0,
         large: 0,
         in_partial: false,
-        in_whole: false,
+        in_whole: true,
     };
 
     fn is_whole(&self) -> bool {
@@ -79,8 +79,8 @@ pub struct Frames {
     partial: Vec<u32>,
     /// Stretches that are wholly free and have been used: every one, and others that are not any more.
     whole: Vec<u32>,
-    /// Stretches from here on have never been used.
-    unused_from: u32,
+    /// Stretches that read zero and have no memory of the host's behind them: every one, and others that are not wholly free any more.
+    unused: Vec<u32>,
     free: u64,
     accounts: Accounts,
     quarantine: Vec<FrameId>,
@@ -103,7 +103,7 @@ impl Frames {
             stretches: vec![StretchState::UNUSED; stretches as usize],
             partial: Vec::new(),
             whole: Vec::new(),
-            unused_from: 1,
+            unused: (1..stretches).rev().collect(),
             free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_STRETCH)),
             accounts: Accounts::default(),
             quarantine: Vec::new(),
@@ -221,18 +221,35 @@ impl Frames {
 
     /// A wholly free stretch: one that was used before if there is one, for the host has memory behind it already. Amortised O(1).
     fn whole_stretch(&mut self) -> Option<u32> {
-        while let Some(index) = self.whole.pop() {
+        while let Some(index) = self.whole.pop().or_else(|| self.unused.pop()) {
             let state = &mut self.stretches[index as usize];
             state.in_whole = false;
             if state.is_whole() {
                 return Some(index);
             }
         }
-        if self.unused_from < self.stretches.len() as u32 {
-            self.unused_from += 1;
-            return Some(self.unused_from - 1);
-        }
         None
+    }
+
+    /// Takes a stretch out that is wholly free and has the host's memory behind it, if there are more than `keep` of them: for the caller to give that memory
+    /// back without the lock, and then call [`Frames::given_back`].
+    pub(crate) fn begin_giving_back(&mut self, keep: usize) -> Option<Stretch> {
+        if self.whole.len() <= keep {
+            return None;
+        }
+        let index = self.whole_stretch()?;
+        let state = &mut self.stretches[index as usize];
+        *state = StretchState { free: [0; 8], free_count: 0, ..*state };
+        self.free -= u64::from(FRAMES_PER_STRETCH);
+        Some(Stretch(index))
+    }
+
+    /// Puts a stretch back that reads zero.
+    pub(crate) fn given_back(&mut self, stretch: Stretch) {
+        let state = &mut self.stretches[stretch.0 as usize];
+        *state = StretchState { in_partial: state.in_partial, ..StretchState::UNUSED };
+        self.unused.push(stretch.0);
+        self.free += u64::from(FRAMES_PER_STRETCH);
     }
 
     /// A free frame, and whether it was never handed out.
