@@ -16,3 +16,4 @@ pub use crate::core::{Config, Kernel, OperatorError, Turn, Worker};
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsolePort, Stream};
+pub use sched::Share;

@@ -24,6 +24,9 @@ pub const QUANTUM: Duration = Duration::from_millis(10);
 /// How long a vCPU lets a cell run when nobody else waits: it looks at its other duties then.
 pub const LONE_QUANTUM: Duration = Duration::from_millis(100);
 
+/// The time in which a cell with a share of the CPU gets its part once: ten quanta, so that a share can be kept to a tenth without more switching than among equals.
+pub const SHARE_PERIOD: Duration = Duration::from_millis(100);
+
 /// How many cells that come back from idling may overtake one that used up its quantum: compensation without starvation.
 pub const OVERTAKING: u32 = 8;
 

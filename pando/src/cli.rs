@@ -6,6 +6,7 @@ use crate::options::{StatsFormat, User, Variable, Volume};
 use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use pando_kernel::Share;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,6 +69,10 @@ pub(crate) struct Run {
     /// The most memory that the cell may have, tables included: bytes, or with K, M or G [default: a quarter of the host's]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
+
+    /// The most of one core that the cell may use: a number above 0, up to 1
+    #[arg(long, value_name = "SHARE", value_parser = crate::options::share)]
+    pub(crate) cpus: Option<Share>,
 
     /// End the program after this long: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", value_parser = crate::size::duration)]

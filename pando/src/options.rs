@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What options' values mean: each is a type that only a sensible value makes, and its error says how to write one.
 
+use pando_kernel::Share;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -88,6 +89,14 @@ impl FromStr for User {
     }
 }
 
+/// Reads a share of a core.
+pub(crate) fn share(text: &str) -> Result<Share, String> {
+    text.parse()
+        .ok()
+        .and_then(Share::new)
+        .ok_or_else(|| format!("`{text}` is no share of a core: give a number above 0, up to 1, such as 0.5; a cell uses one core"))
+}
+
 /// How `--stats` speaks: a table for people, one object for scripts. (Comments on the variants would become part of the help, and spread it over pages.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum StatsFormat {
@@ -97,7 +106,7 @@ pub(crate) enum StatsFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::{User, Variable, Volume};
+    use super::{User, Variable, Volume, share};
     use std::ffi::OsString;
 
     fn volume(text: &str) -> Result<(String, String, bool), String> {
@@ -125,6 +134,14 @@ mod tests {
         assert_eq!(variable("A="), Ok((word("A"), Some(word("")))));
         assert_eq!(variable("A"), Ok((word("A"), None)));
         assert!(variable("").is_err() && variable("=x").is_err());
+    }
+
+    #[test]
+    fn shares_are_parts_of_a_core() {
+        assert!(share("1").is_ok() && share(".5").is_ok() && share("0.001").is_ok());
+        for text in ["", "0", "2", "1.01", "-0.5", "50%", "NaN", "inf"] {
+            assert!(share(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -93,6 +93,7 @@ fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
         memory,
     };
     let cell = program.prepare(&kernel, &root)?;
+    options.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share)).map_err(LaunchError::from)?;
     Ok((kernel, cell))
 }
 

@@ -54,6 +54,11 @@ pub enum State {
         /// The moment.
         until: Nanos,
     },
+    /// Has had its share of the CPU, and waits for its next.
+    Spent {
+        /// The moment.
+        until: Nanos,
+    },
     /// Waits for the machine's next flush, which will free memory.
     AwaitingFlush,
     /// Never runs again: a template, if the operator wanted one.

@@ -10,6 +10,8 @@ use crate::limits::MIN_QUOTA;
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::spaces::Obstacle;
 use crate::memory::{Frames, Shortage, SpaceSet, Usage};
+use crate::sched::Share;
+use crate::sched::share::Allowance;
 use pando_abi::{Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex, SpaceIndex};
 use pando_machine::{Context, PageCount};
 use std::sync::{Arc, Weak};
@@ -98,7 +100,7 @@ impl Kernel {
                 state.unreserve(id);
                 return Err(obstacle.into());
             }
-            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)) });
+            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)), allowance: None });
             Ok(id)
         })
     }
@@ -133,7 +135,8 @@ impl Kernel {
         occupant.cell.is_template |= source_state == CellState::Frozen;
         let cell = occupant.cell.clone_as(id, frames, account);
         let console = occupant.console.clone_with(waker(&self.shared, id));
-        state.settle_in(Occupant { cell, console });
+        let allowance = occupant.allowance;
+        state.settle_in(Occupant { cell, console, allowance });
         Ok(id)
     }
 
@@ -145,7 +148,7 @@ impl Kernel {
             }
             let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
             match occupant.cell.state {
-                CellState::Running { .. } | CellState::Ready => Err(OperatorError::Busy(occupant.cell.state)),
+                CellState::Running { .. } | CellState::Ready | CellState::Spent { .. } => Err(OperatorError::Busy(occupant.cell.state)),
                 _ => action(&mut occupant.cell, frames),
             }
         })
@@ -241,6 +244,18 @@ impl Kernel {
         state.gatekeeper.ask(id);
         let state = self.shared.duties(state);
         self.shared.announce(&state);
+        Ok(())
+    }
+
+    /// Limits a cell to a share of one vCPU's time, from now on; its later clones inherit that.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn set_share(&self, id: CellId, share: Share) -> Result<(), OperatorError> {
+        let now = self.now();
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        occupant.allowance = Some(Allowance::new(share, now));
         Ok(())
     }
 

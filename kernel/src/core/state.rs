@@ -7,17 +7,21 @@ use crate::cell::{Cell, CellId, Resumption, State as CellState};
 use crate::device::console::Console;
 use crate::limits::{FEW_ALARMS, MAX_CELLS};
 use crate::memory::{Frames, Shortage};
+use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
 use pando_abi::Event;
 use pando_machine::{Machine, Nanos, PageCount};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A living cell with its devices.
 pub(super) struct Occupant {
     pub(super) cell: Cell,
     pub(super) console: Console,
+    /// What it may have of a vCPU's time; `None`: whatever is to be had.
+    pub(super) allowance: Option<Allowance>,
 }
 
 /// A place for a cell.
@@ -53,7 +57,7 @@ pub(super) struct State {
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
     memory_policy: Box<dyn MemoryPolicy>,
-    /// When idle cells want to be woken; entries of cells that no longer idle so are skipped.
+    /// When waiting cells want to be woken; entries of cells that no longer wait so are skipped.
     alarms: BinaryHeap<Reverse<(Nanos, CellId)>>,
     pub(super) flushes: Flushes,
     pub(super) vcpus: Vec<Option<Running>>,
@@ -155,13 +159,25 @@ impl State {
         }
     }
 
-    /// Takes the cell that runs next.
-    pub(super) fn pick(&mut self) -> Option<CellId> {
+    /// Takes the cell that runs next, and how long it may at most. Cells that have had their share wait for their next.
+    pub(super) fn pick(&mut self, now: Nanos) -> Option<(CellId, Duration)> {
         loop {
             let id = self.scheduler.next()?;
-            if self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Ready) {
-                return Some(id);
+            let Some((occupant, _)) = self.living(id).filter(|(occupant, _)| occupant.cell.state == CellState::Ready) else { continue };
+            match occupant.allowance.as_mut().map_or(Ok(Duration::MAX), |allowance| allowance.left(now)) {
+                Ok(left) => return Some((id, left)),
+                Err(until) => {
+                    occupant.cell.state = CellState::Spent { until };
+                    self.set_alarm(id, until);
+                }
             }
+        }
+    }
+
+    /// Takes note of time that a cell had on a vCPU, if it is still there.
+    pub(super) fn charge(&mut self, id: CellId, time: Duration) {
+        if let Some((Occupant { allowance: Some(allowance), .. }, _)) = self.living(id) {
+            allowance.spend(time);
         }
     }
 
@@ -183,27 +199,35 @@ impl State {
         occupant.cell.state = CellState::Idle { until };
         occupant.cell.resumption = Resumption::WithEvents;
         if until != Nanos::NEVER {
-            self.alarms.push(Reverse((until, id)));
+            self.set_alarm(id, until);
         }
-        // Cells that were woken otherwise, or ended, leave theirs behind; a cell that still idles has one.
+    }
+
+    fn set_alarm(&mut self, id: CellId, until: Nanos) {
+        self.alarms.push(Reverse((until, id)));
+        // Cells that were woken otherwise, or ended, leave theirs behind; a cell that still waits has one.
         if self.alarms.len() > 2 * self.places.len() + FEW_ALARMS {
             let mut alarms = std::mem::take(&mut self.alarms);
-            alarms.retain(|Reverse((until, id))| self.idles_until(*id, *until));
+            alarms.retain(|Reverse((until, id))| self.awaits(*id, *until).is_some());
             self.alarms = alarms;
         }
     }
 
-    /// Whether an alarm is still somebody's.
-    fn idles_until(&mut self, id: CellId, until: Nanos) -> bool {
-        self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Idle { until })
+    /// Whether an alarm is still somebody's, and how they come back when it rings.
+    fn awaits(&mut self, id: CellId, moment: Nanos) -> Option<Reason> {
+        match self.living(id)?.0.cell.state {
+            CellState::Idle { until } if until == moment => Some(Reason::Woken),
+            CellState::Spent { until } if until == moment => Some(Reason::Turn),
+            _ => None,
+        }
     }
 
     /// Wakes whoever's time has come.
     pub(super) fn ring_alarms(&mut self, now: Nanos) {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied().filter(|Reverse((until, _))| *until <= now) {
             self.alarms.pop();
-            if self.idles_until(id, until) {
-                self.make_ready(id, Reason::Woken);
+            if let Some(reason) = self.awaits(id, until) {
+                self.make_ready(id, reason);
             }
         }
     }
@@ -211,7 +235,7 @@ impl State {
     /// When the next alarm rings for somebody.
     pub(super) fn next_alarm(&mut self) -> Nanos {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied() {
-            if self.idles_until(id, until) {
+            if self.awaits(id, until).is_some() {
                 return until;
             }
             self.alarms.pop();
@@ -226,7 +250,7 @@ impl State {
             return;
         }
         let Place::Living(occupant) = std::mem::replace(place, Place::Empty) else { return };
-        let Occupant { mut cell, console } = *occupant;
+        let Occupant { mut cell, console, .. } = *occupant;
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
         let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report };

@@ -21,6 +21,15 @@ pub struct Worker {
     shared: Arc<Shared>,
 }
 
+/// On which terms a cell gets a vCPU.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// Nobody else waits for one.
+    alone: bool,
+    /// What its share leaves it.
+    most: Duration,
+}
+
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -76,26 +85,29 @@ impl Worker {
             shared.tell(&mut state);
             return Turn::Stopped;
         }
-        let Some(id) = state.pick() else { return Turn::Nothing { until: state.next_duty() } };
+        let started = shared.machine.now();
+        let Some((id, most)) = state.pick(started) else { return Turn::Nothing { until: state.next_duty() } };
         let alone = state.scheduler.is_empty();
         if !alone && state.idle_workers > 0 {
             shared.work.notify_one();
         }
         state.vcpus[self.index] = Some(Running { alone });
-        let mut state = self.run_cell(&shared, state, id, alone);
+        let mut state = self.run_cell(&shared, state, id, Terms { alone, most });
+        state.charge(id, shared.machine.now().since(started));
         state.vcpus[self.index] = None;
         shared.tell(&mut state);
         Turn::Ran
     }
 
-    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, alone: bool) -> MutexGuard<'a, State> {
+    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: Terms) -> MutexGuard<'a, State> {
         let started = shared.machine.now();
         let rest = std::mem::take(&mut state.running(id).0.cell.rest);
-        let quantum = match (alone, rest) {
+        let quantum = match (terms.alone, rest) {
             (true, _) => LONE_QUANTUM,
             (false, Duration::ZERO) => QUANTUM,
             (false, rest) => rest,
         };
+        let quantum = quantum.min(terms.most);
         let quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));

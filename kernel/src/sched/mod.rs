@@ -4,7 +4,9 @@
 pub mod gatekeeper;
 pub mod pressure;
 pub mod scheduler;
+pub mod share;
 
 pub use gatekeeper::{Fifo, Gatekeeper};
 pub use pressure::{LargestFirst, MemoryPolicy};
 pub use scheduler::{Reason, RoundRobin, Scheduler};
+pub use share::Share;

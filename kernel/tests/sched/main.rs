@@ -9,4 +9,5 @@ mod ends;
 mod fairness;
 mod policies;
 mod pressure;
+mod share;
 mod threads;

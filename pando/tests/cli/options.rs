@@ -50,6 +50,13 @@ fn the_program_finds_a_file_where_it_was_put() {
 }
 
 #[test]
+fn a_share_of_the_core_slows_a_program_down_and_changes_nothing_else() {
+    if kvm_is_there() {
+        assert_eq!(printed(&["--cpus", "0.3"], &["seq", "100000"]), printed(&[], &["seq", "100000"]));
+    }
+}
+
+#[test]
 fn letters_may_stand_together() {
     if kvm_is_there() {
         assert_eq!(printed(&["-ie", "A=b", "-w/"], &["sh", "-c", "echo $A; pwd"]), "b\n/\n");

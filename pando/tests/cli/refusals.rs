@@ -290,6 +290,9 @@ fn command_lines_that_mean_nothing() {
     for user in ["root", "-1", "0:", "4294967295"] {
         check_usage(&["run", &format!("--user={user}"), "busybox"], &["no number of a user", "1000:1000"]);
     }
+    for share in ["0", "1.5", "-1", "half"] {
+        check_usage(&["run", &format!("--cpus={share}"), "busybox"], &["no share of a core", "0.5"]);
+    }
     check_usage(&["run", "--stats=xml", "busybox"], &["xml", "table", "json"]);
     check_usage(&["run", "-w"], &["--workdir"]);
     check_usage(&["no-such-command"], &["no-such-command"]);

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shares: a cell gets no more of a vCPU than it may, and what it does not get the others do.
+
+use pando_abi::Event;
+use pando_kernel::cell::State;
+use pando_kernel::limits::SHARE_PERIOD;
+use pando_kernel::{CellId, Config, End, Share};
+use pando_machine::PageCount;
+use pando_testing::lab::Lab;
+use std::time::Duration;
+
+fn share(part: f64) -> Share {
+    Share::new(part).expect("a part of a whole")
+}
+
+/// A cell that loops for ever, with a share.
+fn spinner(lab: &Lab, part: f64) -> CellId {
+    let id = lab.launch(|asm| {
+        let again = asm.here();
+        asm.jmp(again);
+    });
+    lab.kernel.set_share(id, share(part)).expect("it lives");
+    id
+}
+
+/// Drives the machine for so many periods, and says how many passed.
+fn run(lab: &mut Lab, periods: u32) -> f64 {
+    let start = lab.kernel.now();
+    while lab.kernel.now() < start + SHARE_PERIOD * periods {
+        assert!(lab.turn(0), "nobody wants to run any more");
+    }
+    lab.kernel.now().since(start).div_duration_f64(SHARE_PERIOD)
+}
+
+/// How many periods' worth of time a cell has had.
+fn time_of(lab: &Lab, id: CellId) -> f64 {
+    lab.kernel.inspect(id).expect("it lives").1.cpu.div_duration_f64(SHARE_PERIOD)
+}
+
+/// The software machine, whose time is exact.
+fn exact() -> Lab {
+    Lab::sim(1, PageCount(1 << 12), 1, Config::default())
+}
+
+#[test]
+fn a_cell_gets_its_share_even_if_nobody_else_wants_the_rest() {
+    for part in [0.05, 0.3] {
+        let mut lab = exact();
+        let id = spinner(&lab, part);
+        let passed = run(&mut lab, 3);
+        let time = time_of(&lab, id);
+        // The period that is under way may have been used or not.
+        assert!((part * (passed - 1.0)..=part * (passed + 1.0)).contains(&time), "{part}: {time} of {passed}");
+    }
+}
+
+#[test]
+fn on_any_machine_a_cell_waits_for_its_share_and_gets_it() {
+    for mut lab in Lab::both() {
+        let id = spinner(&lab, 0.2);
+        let mut waits = 0;
+        while waits < 3 {
+            assert!(lab.turn(0), "it waits for ever");
+            waits += u32::from(matches!(lab.kernel.inspect(id).expect("it lives").0, State::Spent { .. }));
+        }
+    }
+}
+
+#[test]
+fn what_one_may_not_have_the_others_get() {
+    let mut lab = exact();
+    let (limited, unlimited) = (spinner(&lab, 0.2), spinner(&lab, 1.0));
+    let passed = run(&mut lab, 2);
+    let (limited, unlimited) = (time_of(&lab, limited), time_of(&lab, unlimited));
+    assert!((0.15..0.25).contains(&(limited / passed)), "{limited} of {passed}");
+    assert!(unlimited / passed > 0.7, "{unlimited} of {passed}");
+}
+
+#[test]
+fn a_cell_that_has_had_its_share_waits_whatever_happens_to_it() {
+    for mut lab in Lab::both() {
+        let id = spinner(&lab, 0.01);
+        let waits = |lab: &Lab| match lab.kernel.inspect(id).expect("it lives").0 {
+            State::Spent { until } => Some(until),
+            _ => None,
+        };
+        while waits(&lab).is_none() {
+            lab.turn(0);
+        }
+        let (until, before) = (waits(&lab), time_of(&lab, id));
+        lab.kernel.raise(id, Event::Console);
+        assert!(lab.kernel.write(id, pando_testing::lab::DATA, &[1]).is_err(), "it only waits for its turn");
+        lab.workers[0].turn();
+        // A slow machine may be past the moment.
+        assert!(waits(&lab) == until && time_of(&lab, id) == before || lab.kernel.now() >= until.expect("it waited"));
+        lab.kernel.end(id, End::Killed).expect("it lives");
+        assert_eq!(lab.kernel.collect(id).map(|outcome| outcome.end), Some(End::Killed));
+    }
+}
+
+#[test]
+fn a_cell_that_idles_most_of_the_time_never_waits() {
+    let mut lab = exact();
+    let start = lab.kernel.now().0;
+    let id = lab.launch(|asm| {
+        use pando_testing::asm::Register::{R12, Rax, Rcx, Rdi};
+        asm.mov_imm(R12, start);
+        let again = asm.here();
+        asm.mov_imm(Rcx, 10_000_000).add(R12, Rcx).mov(Rdi, R12).mov_imm(Rax, 1).hypercall().jmp(again);
+    });
+    lab.kernel.set_share(id, share(0.1)).expect("it lives");
+    let mut spent = false;
+    for _ in 0..60 {
+        lab.turn(0);
+        spent |= matches!(lab.kernel.inspect(id).expect("it lives").0, State::Spent { .. });
+    }
+    assert!(!spent && lab.kernel.now().0 - start > Duration::from_millis(200).as_nanos() as u64);
+}
