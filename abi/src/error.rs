@@ -31,7 +31,7 @@ macro_rules! refusals {
 refusals! {
     /// No hypercall has this number.
     NoSuchCall = 1,
-    /// An address is not page aligned, not canonical, or the range leaves the part of the address space that cells own.
+    /// An address is not page aligned, not canonical, or the range leaves the part of the address space that cells own; or there is nothing to copy from or to.
     BadAddress = 2,
     /// A count is zero or larger than the call allows, or a flag is not defined.
     BadArgument = 3,

@@ -111,6 +111,8 @@ hypercalls! {
     14 Inspect inspect(space, address);
     /// Gives up the rest of the quantum, staying runnable. Vector registers do not survive it. Returns 0.
     15 Relinquish relinquish();
+    /// Copies `bytes` bytes (1 to 4096) from `source` in the running space to `address` of `space`, whatever the permissions there, which stay as they are. Returns 0.
+    16 Write write(space, address, source, bytes);
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ pub const MAX_SEGMENTS: u32 = 64;
 pub const MAX_MOUNTS: u32 = 16_384;
 /// Pages that one `map` with `eager`, one `protect` or one `unmap` may name: a slot's worth.
 pub const MAX_PAGES: u64 = 1 << 27;
+/// Bytes that one `write` may copy: a page's worth.
+pub const MAX_WRITE_BYTES: u64 = 4096;
 /// Descriptors in the console's transmit ring: the libOS posts one per `write`, so a burst of small writes costs one exit.
 pub const TRANSMIT_DESCRIPTORS: usize = 64;
 /// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.

@@ -110,6 +110,7 @@ fn bounds(out: &mut dyn Write) -> Result {
         ("segments of a cell", u64::from(limits::MAX_SEGMENTS)),
         ("mounts of all spaces of a cell", u64::from(limits::MAX_MOUNTS)),
         ("pages of one call", limits::MAX_PAGES),
+        ("bytes of one `write`", limits::MAX_WRITE_BYTES),
         ("descriptors of the console's transmit ring", limits::TRANSMIT_DESCRIPTORS as u64),
         ("descriptors of the console's receive ring", limits::RECEIVE_DESCRIPTORS as u64),
         ("bytes of one descriptor", u64::from(limits::MAX_DESCRIPTOR_BYTES)),

@@ -27,6 +27,8 @@ mod failure;
 mod heap;
 mod hot;
 #[cfg(target_os = "none")]
+pub mod patched;
+#[cfg(target_os = "none")]
 pub mod start;
 #[cfg(target_os = "none")]
 pub mod upcall;

@@ -4,12 +4,13 @@
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
+use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::note::ArgumentsHeader;
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
 
 use crate::hypercall::perform;
-use crate::user;
+use crate::user::{self, UserRange};
 
 /// Whole pages that lie where applications may have memory: at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,22 @@ pub fn protect(range: PageRange, permissions: Permissions) -> Result<(), Refusal
     let call = Hypercall::Protect { space: CURRENT_SPACE, address: range.start, pages: range.pages(), permissions: permissions.bits() };
     // SAFETY: as for `map`.
     unsafe { perform(call) }.map(|_| ())
+}
+
+/// Copies bytes into application memory of the running space, whatever the permissions there.
+///
+/// # Errors
+/// Something there is not mapped, or quota or machine have no memory left for a copy of what others share.
+pub fn write(to: u64, from: &[u8]) -> Result<(), Refusal> {
+    UserRange::new(to, from.len() as u64).map_err(|_| Refusal::BadAddress)?;
+    for (index, piece) in from.chunks(MAX_WRITE_BYTES as usize).enumerate() {
+        let address = to + index as u64 * MAX_WRITE_BYTES;
+        let source = piece.as_ptr().addr() as u64;
+        let call = Hypercall::Write { space: CURRENT_SPACE, address, source, bytes: piece.len() as u64 };
+        // SAFETY: 1: the bytes written lie in application memory. 2: vector registers survive the call.
+        unsafe { perform(call) }?;
+    }
+    Ok(())
 }
 
 /// What the operator gave: header and strings.

@@ -38,7 +38,8 @@ extern "C" fn start() -> ! {
     pando_program_start()
 }
 
-/// Makes the function the start of a program for cells, and gives the image its note.
+/// Makes the function the start of a program for cells, gives the image its note, and the runtime the name of the virtual registers: from where programs
+/// for cells are linked, they are reached relative to the instruction pointer, which takes no register.
 #[macro_export]
 macro_rules! program {
     ($start:path) => {
@@ -56,8 +57,11 @@ macro_rules! program {
             "3: .long {version}",
             "4:",
             ".popsection",
+            ".globl pando_virtual_registers",
+            ".set pando_virtual_registers, {registers}",
             kind = const $crate::abi::note::TYPE,
             version = const $crate::abi::VERSION,
+            registers = const $crate::abi::layout::VIRTUAL_REGISTERS,
         );
     };
 }

@@ -4,7 +4,8 @@
 //! An upcall saves the interrupted context in the virtual registers, on level 0 for an application and on level 1 for the libOS itself, and
 //! enters at [`pando_exception_entry`](install) or the event entry on the stack of that level. The way out is one range of code,
 //! `pando_leave_start..pando_leave_end`: it resets `level` and `critical`, looks for events that came meanwhile, pops the registers out
-//! of the save area and ends in `iretq`, whose frame is the save area's end. The kernel delivers nothing inside that range.
+//! of the save area and jumps to where the context stood. The kernel delivers nothing inside that range. A context that single-steps, and the
+//! libOS's own, leave by `iretq`, whose frame is the save area's end: it costs more, and takes no instruction of its own between the flags and the jump.
 //! Nothing is ever pushed onto the application's stack, so its red zone survives.
 
 use core::arch::{asm, global_asm};
@@ -20,6 +21,8 @@ use crate::{events, failure, registers, user};
 
 /// Vector of a page fault.
 const PAGE_FAULT: u64 = 14;
+/// The flag TF.
+const SINGLE_STEP: u64 = 0x100;
 
 const CONTROL: u64 = layout::VIRTUAL_REGISTERS;
 /// Where the registers of a save level start.
@@ -37,6 +40,11 @@ static mut FAULT_STACK: FaultStack = FaultStack([0; FAULT_STACK_SIZE]);
 
 global_asm!(
     ".pushsection .text.pando_upcall,\"ax\",@progbits",
+    ".macro pando_pop_registers",
+    ".irp register, rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15",
+    "pop \\register",
+    ".endr",
+    ".endm",
     ".globl pando_exception_entry",
     "pando_exception_entry:",
     "cld",
@@ -67,23 +75,17 @@ global_asm!(
     "not rcx",
     "and rcx, [rax + {pending}]",
     "jnz 3f",
-    "movabs rsp, {saved}",
+    "test dword ptr [rax + {flags}], {single_step}",
+    "lea rsp, [rax + {saved}]",
+    "jnz 4f",
+    "pando_pop_registers",
+    // Past the instruction pointer and its selector.
+    "lea rsp, [rsp + 16]",
+    "popfq",
+    "mov rsp, [rsp]",
+    "jmp [rip + pando_virtual_registers + {instruction}]",
     "4:",
-    "pop rax",
-    "pop rbx",
-    "pop rcx",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "pop rbp",
-    "pop r8",
-    "pop r9",
-    "pop r10",
-    "pop r11",
-    "pop r12",
-    "pop r13",
-    "pop r14",
-    "pop r15",
+    "pando_pop_registers",
     "iretq",
     "3:",
     "mov qword ptr [rax + {level}], 1",
@@ -92,6 +94,7 @@ global_asm!(
     "jmp pando_event_entry",
     ".globl pando_leave_end",
     "pando_leave_end:",
+    ".purgem pando_pop_registers",
     ".popsection",
     control = const CONTROL,
     level = const offset::LEVEL,
@@ -99,7 +102,10 @@ global_asm!(
     pending = const offset::PENDING,
     mask = const offset_of!(Control, mask),
     stacks = const offset_of!(Control, stacks),
-    saved = const saved_registers(0),
+    saved = const saved_registers(0) - CONTROL,
+    flags = const offset::SAVES + offset_of!(SavedContext, rflags),
+    instruction = const offset::SAVES + offset_of!(SavedContext, rip),
+    single_step = const SINGLE_STEP,
     saved_fault = const saved_registers(1),
     exception = sym exception,
     fault = sym fault,
@@ -144,8 +150,8 @@ unsafe fn saved(level: usize) -> &'static mut SavedContext {
     unsafe { &mut *addr_of_mut!((*registers::page()).saves[level]) }
 }
 
-/// The application's exception or system call.
-extern "C" fn exception() {
+/// The application's exception or system call, trapped or patched.
+pub(crate) extern "C" fn exception() {
     // SAFETY: 1: this is the upcall. 2: only this function and `enter`, which ends the boot, take level 0.
     let context = unsafe { saved(0) };
     if let Some(handler) = HOT.tail.on_upcall.with(|handler| *handler) {

@@ -7,11 +7,13 @@
 use super::Cell;
 use super::registers::KEPT_PAGES;
 use crate::memory::Frames;
+use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::entry::View;
 use crate::memory::spaces::{Obstacle, Stretch};
 use pando_abi::layout::SYSTEM_SLOT;
+use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_machine::Nanos;
 
 /// The segment that every space of a cell has from the start.
@@ -72,6 +74,17 @@ pub enum MemoryCall {
         range: Stretch,
         /// To what.
         permissions: Permissions,
+    },
+    /// Copy from the running space.
+    Write {
+        /// The pages written to.
+        range: Stretch,
+        /// Where in the first of them.
+        within: u64,
+        /// Where the bytes come from.
+        source: u64,
+        /// How many.
+        bytes: usize,
     },
     /// Make a space.
     SpaceCreate,
@@ -147,6 +160,14 @@ impl Cell {
                 let permissions = Permissions::from_bits(permissions).ok_or(Refusal::BadArgument)?;
                 MemoryCall::Protect { range: self.own_range(space, address, pages)?, permissions }
             }
+            Hypercall::Write { space, address, source, bytes } => {
+                if bytes == 0 || bytes > MAX_WRITE_BYTES {
+                    return Err(Refusal::BadArgument);
+                }
+                let (first, within) = (address & !(PAGE_SIZE - 1), address % PAGE_SIZE);
+                let range = self.own_range(space, first, (within + bytes).div_ceil(PAGE_SIZE))?;
+                MemoryCall::Write { range, within, source, bytes: bytes as usize }
+            }
             Hypercall::SpaceCreate {} => MemoryCall::SpaceCreate,
             Hypercall::SpaceClone { space } => MemoryCall::SpaceClone(self.space_index(space)?),
             Hypercall::SpaceSwitch { space } => MemoryCall::SpaceSwitch(self.space_index(space)?),
@@ -208,6 +229,12 @@ impl Cell {
                 memory.protect_piece(frames, &mut left, *permissions)?;
                 return Ok(rest(left, |range| MemoryCall::Protect { range, permissions: *permissions }));
             }
+            MemoryCall::Write { range, within, source, bytes } => {
+                let mut copy = vec![0; *bytes];
+                memory.read(frames, *source, &mut copy, Behalf::Cell).map_err(obstacle)?;
+                memory.write_into(frames, range, *within, &copy).map_err(obstacle)?;
+                0
+            }
             MemoryCall::SpaceCreate => u64::from(memory.create_space(frames)?.0),
             MemoryCall::SpaceClone(space) => u64::from(memory.clone_space(frames, *space)?.0),
             MemoryCall::SpaceSwitch(space) => {
@@ -230,6 +257,14 @@ impl Cell {
             MemoryCall::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
         };
         Ok(Progress::Done(result))
+    }
+}
+
+/// What a copy that failed means to who asked for it.
+fn obstacle(error: CopyError) -> Obstacle {
+    match error {
+        CopyError::Refused => Obstacle::Refused(Refusal::BadAddress),
+        CopyError::Shortage(shortage) => Obstacle::Short(shortage),
     }
 }
 

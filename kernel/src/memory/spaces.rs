@@ -369,6 +369,19 @@ impl SpaceSet {
         tree.write(frames, account, offset, bytes, behalf)
     }
 
+    /// Copies bytes into mapped pages, from `within` bytes into the first of them on, whatever the program may do with them.
+    ///
+    /// # Errors
+    /// They are not all mapped, or there is no memory for copies of them; nothing has been written.
+    pub fn write_into(&mut self, frames: &mut Frames, range: &Stretch, within: u64, bytes: &[u8]) -> Result<(), CopyError> {
+        let account = self.account;
+        let tree = self.tree(range.space, range.slot).ok_or(CopyError::Refused)?;
+        for page in range.pages.clone() {
+            tree.make_own(frames, account, page)?;
+        }
+        tree.write(frames, account, range.pages.start * PAGE_SIZE + within, bytes, Behalf::Operator)
+    }
+
     /// Makes the page at an address of the running space present and the cell's own, so that a write to it cannot fail until the cell is next cloned.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{R8, R9, R10, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::asm::{Asm, Condition};
-use pando_testing::lab::{DATA, Lab, kvm_is_there};
+use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP, kvm_is_there};
 use std::collections::BTreeSet;
 
 const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
@@ -66,6 +66,7 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
             (Hypercall::Map { space, address: FREE, pages: 1, flags: READ_WRITE }, Err(NoSuchSpace)),
             (Hypercall::Unmap { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
             (Hypercall::Protect { space, address: FREE, pages: 1, permissions: 1 }, Err(NoSuchSpace)),
+            (Hypercall::Write { space, address: DATA, source: DATA, bytes: 1 }, Err(NoSuchSpace)),
             (Hypercall::SpaceClone { space }, Err(NoSuchSpace)),
             (Hypercall::SpaceSwitch { space }, Err(NoSuchSpace)),
             (Hypercall::SpaceDestroy { space }, Err(NoSuchSpace)),
@@ -84,6 +85,17 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
     for page in [VIRTUAL_REGISTERS, CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE + 0x1000] {
         rows.extend([map(page, 1), unmap(page, 1), protect(page, 1, 7), protect(page, 1, 0)].map(|call| (call, Err(ReadOnly))));
     }
+    let write = |address, source, bytes| Hypercall::Write { space: CURRENT_SPACE, address, source, bytes };
+    for bytes in [0, 4097, u64::MAX] {
+        rows.push((write(DATA, DATA, bytes), Err(BadArgument)));
+    }
+    for bad in [FREE, DATA - 1, STACK_TOP - 1, USER_END - 1, USER_END, 1 << 47, u64::MAX] {
+        rows.extend([(write(bad, DATA, 2), Err(BadAddress)), (write(DATA + 0x8000, bad, 2), Err(BadAddress))]);
+    }
+    for address in [VIRTUAL_REGISTERS, CPUID_TABLE + 0x1fff, CONSOLE_RINGS + 0xfff] {
+        rows.push((write(address, DATA, 1), Err(ReadOnly)));
+    }
+    rows.push((write(CODE, CODE, 4096), Ok(0)));
     rows.push((unmap(SYSTEM, SLOT_SIZE >> 13), Err(ReadOnly)));
     for address in [1, 0x1000, SLOT_SIZE + 0x1000, 1 << 47, 1 << 63, u64::MAX] {
         rows.push((Hypercall::Share { segment: 0, space: CURRENT_SPACE, address }, Err(ReadOnly)));
@@ -152,7 +164,7 @@ fn what_is_wrong_with_a_call_is_what_the_refusal_says() {
 #[test]
 fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
     for mut lab in Lab::both() {
-        for number in [16, 17, 0xff, 1 << 32, 1 << 63, u64::MAX] {
+        for number in [17, 18, 0xff, 1 << 32, 1 << 63, u64::MAX] {
             let id = lab.launch(|asm| {
                 for (index, register) in [Rdi, Rsi, Rdx, R10, R8, R9, Rbx].into_iter().enumerate() {
                     asm.mov_imm(register, 0x1111 * (index as u64 + 1));

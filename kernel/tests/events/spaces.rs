@@ -201,3 +201,76 @@ fn memory_comes_back_with_a_space_while_the_cell_lives() {
         program.run(&mut lab);
     }
 }
+
+const fn write(space: u64, address: u64, source: u64, bytes: u64) -> Hypercall {
+    Hypercall::Write { space, address, source, bytes }
+}
+
+#[test]
+fn a_cell_can_write_to_what_it_may_only_read_and_execute() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 2).map(CURRENT_SPACE, PRIVATE, 2).write(NOTES, 0x77).write(NOTES + 8, 0x78);
+        for permissions in [Permissions::READ_EXECUTE, Permissions::READ, Permissions::NONE] {
+            let permissions = permissions.bits();
+            program.call(Hypercall::Protect { space: CURRENT_SPACE, address: PRIVATE, pages: 2, permissions }, 0);
+            program.call(write(CURRENT_SPACE, PRIVATE + 0xffc, NOTES, 16), 0);
+            program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: PRIVATE }, permissions | 1 << 3);
+            program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: PRIVATE + 0x1000 }, permissions | 1 << 3);
+            program.call(Hypercall::Protect { space: CURRENT_SPACE, address: PRIVATE, pages: 2, permissions: 1 }, 0);
+            program.expect(PRIVATE + 0xffc, 0x77).expect(PRIVATE + 0x1004, 0x78).expect(PRIVATE + 0xff4, 0);
+            program.call(write(CURRENT_SPACE, PRIVATE, NOTES + 0x100, 0x1000), 0);
+            program.call(write(CURRENT_SPACE, PRIVATE + 0x1000, NOTES + 0x100, 0x1000), 0).expect(PRIVATE + 0xffc, 0);
+        }
+        program.run(&mut lab);
+    }
+}
+
+/// The code of a function that returns `value`, as words for [`Program::write`].
+fn function(value: u64) -> Vec<i32> {
+    let mut asm = Asm::new();
+    asm.mov_imm(Rax, value).ret().raw(&[0]);
+    asm.finish().chunks_exact(4).map(|word| i32::from_le_bytes(word.try_into().expect("four bytes"))).collect()
+}
+
+#[test]
+fn code_that_was_written_so_is_what_runs() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 1);
+        program.call(Hypercall::Map { space: CURRENT_SPACE, address: PRIVATE, pages: 1, flags: Permissions::READ_EXECUTE.bits() }, 0);
+        for value in 1..20 {
+            for (index, word) in function(value).into_iter().enumerate() {
+                program.write(NOTES + index as u64 * 4, word);
+            }
+            program.call(write(CURRENT_SPACE, PRIVATE + 0x80, NOTES, 12), 0);
+            program.asm.mov_imm(Rbx, PRIVATE + 0x80).call_to(Rbx);
+            program.check(value);
+        }
+        program.run(&mut lab);
+    }
+}
+
+#[test]
+fn a_write_to_what_others_share_is_seen_by_nobody_else() {
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 1).map(CURRENT_SPACE, PRIVATE, 4).write(NOTES, 5).write(PRIVATE, 1).write(PRIVATE + 0x1000, 1);
+        program.call(Hypercall::Protect { space: CURRENT_SPACE, address: PRIVATE, pages: 4, permissions: 1 }, 0);
+        program.call(Hypercall::SpaceClone { space: CURRENT_SPACE }, 1);
+        // Into the running space, and from it into another.
+        program.call(write(CURRENT_SPACE, PRIVATE, NOTES, 8), 0).call(write(1, PRIVATE + 0x1000, NOTES, 8), 0);
+        program.expect(PRIVATE, 5).expect(PRIVATE + 0x1000, 1).switch(1).expect(PRIVATE, 1).expect(PRIVATE + 0x1000, 5);
+        program.call(Hypercall::Freeze {}, 1);
+        // And so in clones of the cell.
+        program.expect(PRIVATE, 1).call(write(0, PRIVATE + 0x1000, PRIVATE, 8), 0).call(write(1, PRIVATE, NOTES, 8), 0);
+        program.expect(PRIVATE, 5).switch(0).expect(PRIVATE + 0x1000, 1).expect(PRIVATE, 5);
+        let template = program.launch(&lab);
+        lab.run_all();
+        for _ in 0..3 {
+            let clone = lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned");
+            lab.kernel.start(clone).expect("it was not started before");
+            assert_eq!(lab.finish(clone).end, End::Exited { status: 0 });
+        }
+    }
+}
