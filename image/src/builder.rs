@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tree that an image is made from, with every name checked.
 
-use std::collections::{BTreeMap, btree_map};
+use crate::{
+    Error, Image, Source,
+    layout::Layout,
+    tables::{FileRecord, NONE},
+    tree::{Content, InodeId, Tree},
+};
 
-use crate::{Error, Layout, Source};
-
-const NAME_MAX: usize = 255;
+pub(crate) const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 
 /// A point in time, counted from 1970-01-01 00:00 UTC.
@@ -41,41 +44,10 @@ impl Attributes {
 ///
 /// Paths are bytes, read from the image's root whether they begin with a slash or not. Missing parents are made, owned
 /// by root with permissions 755; adding such a directory later sets its attributes. An addition that fails changes
-/// nothing.
+/// nothing that an image would show.
 #[derive(Debug)]
 pub struct Builder {
-    /// The root first, parents before their children. Indices are used instead of nested maps so that the depth of
-    /// the tree is not the depth of a recursion.
-    pub(crate) nodes: Vec<Node>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) attributes: Attributes,
-    pub(crate) content: Content,
-}
-
-#[derive(Debug)]
-pub(crate) enum Content {
-    Directory(Directory),
-    File(Source),
-    /// The target, kept as a source because it is stored like a file's data.
-    Symlink(Source),
-}
-
-#[derive(Debug)]
-pub(crate) struct Directory {
-    pub(crate) parent: usize,
-    pub(crate) children: BTreeMap<Box<[u8]>, usize>,
-    /// Made as a parent only, so that its attributes may still be given.
-    implied: bool,
-}
-
-impl Node {
-    fn implied_directory(parent: usize) -> Self {
-        let content = Content::Directory(Directory { parent, children: BTreeMap::new(), implied: true });
-        Node { attributes: Attributes::root(0o755), content }
-    }
+    pub(crate) tree: Tree,
 }
 
 impl Default for Builder {
@@ -86,8 +58,9 @@ impl Default for Builder {
 
 impl Builder {
     /// A tree of nothing but its root.
+    #[must_use]
     pub fn new() -> Self {
-        Builder { nodes: vec![Node::implied_directory(0)] }
+        Builder { tree: Tree::new() }
     }
 
     /// Adds a directory; `/` sets the root's attributes.
@@ -96,15 +69,13 @@ impl Builder {
     /// [`Error::Path`], [`Error::Duplicate`], [`Error::NotADirectory`].
     pub fn directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<(), Error> {
         let path = path.as_ref();
-        let index = self.descend(path, components(path)?)?;
-        let Node { attributes: current, content: Content::Directory(directory) } = &mut self.nodes[index] else {
+        let id = self.descend(path, &components(path)?)?;
+        let inode = self.tree.inode_mut(id);
+        let Content::Directory { implied: implied @ true, .. } = &mut inode.content else {
             return Err(Error::Duplicate { path: shown(path) });
         };
-        if !directory.implied {
-            return Err(Error::Duplicate { path: shown(path) });
-        }
-        directory.implied = false;
-        *current = attributes;
+        *implied = false;
+        inode.attributes = attributes;
         Ok(())
     }
 
@@ -113,7 +84,17 @@ impl Builder {
     /// # Errors
     /// [`Error::Path`], [`Error::Duplicate`], [`Error::NotADirectory`].
     pub fn file(&mut self, path: impl AsRef<[u8]>, attributes: Attributes, data: impl Into<Source>) -> Result<(), Error> {
-        self.add(path.as_ref(), Node { attributes, content: Content::File(data.into()) })
+        let path = path.as_ref();
+        let (parent, name) = self.free_place(path)?;
+        let content = match data.into() {
+            Source::Bytes(bytes) => Content::Bytes(bytes),
+            Source::Host(file) => {
+                let host_path = std::os::unix::ffi::OsStrExt::as_bytes(file.path().as_os_str());
+                let record = FileRecord { directory: NONE, name: self.tree.intern(host_path)?, version: file.version };
+                Content::Host { file: self.tree.add_file(record)?, offset: 0, size: file.version.size }
+            }
+        };
+        self.put(parent, name, attributes, content)
     }
 
     /// Adds a symbolic link. Its target need not exist; it may point anywhere, also above the root, where it ends.
@@ -122,58 +103,69 @@ impl Builder {
     /// [`Error::Target`], [`Error::Path`], [`Error::Duplicate`], [`Error::NotADirectory`].
     pub fn symlink(&mut self, path: impl AsRef<[u8]>, attributes: Attributes, target: impl AsRef<[u8]>) -> Result<(), Error> {
         let (path, target) = (path.as_ref(), target.as_ref());
-        if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
-            return Err(Error::Target { path: shown(path) });
-        }
-        self.add(path, Node { attributes, content: Content::Symlink(target.into()) })
+        check_target(path, target)?;
+        let (parent, name) = self.free_place(path)?;
+        let content = Content::Symlink(self.tree.intern(target)?);
+        self.put(parent, name, attributes, content)
     }
 
-    /// Decides where everything lies.
+    /// The image of the tree, ready to be read. The same tree gives the same image, in whatever order it was made.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
-    pub fn layout(self) -> Result<Layout, Error> {
-        Layout::new(self)
+    pub fn image(self) -> Result<Image, Error> {
+        Ok(Layout::new(self.tree)?.image())
     }
 
-    fn add(&mut self, path: &[u8], node: Node) -> Result<(), Error> {
+    fn put(&mut self, parent: InodeId, name: &[u8], attributes: Attributes, content: Content) -> Result<(), Error> {
+        let id = self.tree.add(attributes, content)?;
+        self.tree.link(parent, name, id).map(|_| ())
+    }
+
+    /// The directory in which a path's last name would stand, and that name, if nothing has it yet.
+    fn free_place<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
+        let (parent, name) = self.place(path)?;
+        match self.tree.find(parent, name) {
+            Some(_) => Err(Error::Duplicate { path: shown(path) }),
+            None => Ok((parent, name)),
+        }
+    }
+
+    /// The directory in which a path's last name stands or would stand, and that name.
+    pub(crate) fn place<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
         let names = components(path)?;
         let Some((name, parents)) = names.split_last() else {
             return Err(Error::Path { path: shown(path), reason: "the root must be a directory" });
         };
-        let parent = self.descend(path, parents.to_vec())?;
-        let index = self.nodes.len();
-        let Content::Directory(directory) = &mut self.nodes[parent].content else {
-            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&parents.join(&b'/')) });
-        };
-        match directory.children.entry((*name).into()) {
-            btree_map::Entry::Occupied(_) => return Err(Error::Duplicate { path: shown(path) }),
-            btree_map::Entry::Vacant(entry) => entry.insert(index),
-        };
-        self.nodes.push(node);
-        Ok(())
+        let parent = self.descend(path, parents)?;
+        match self.tree.inode(parent).content {
+            Content::Directory { .. } => Ok((parent, name)),
+            _ => Err(Error::NotADirectory { path: shown(path), ancestor: shown(&parents.join(&b'/')) }),
+        }
     }
 
-    /// Finds the node with these names, making missing directories.
-    fn descend(&mut self, path: &[u8], names: Vec<&[u8]>) -> Result<usize, Error> {
-        let mut here = 0;
+    /// Finds what has these names, making missing directories. All but the last must be directories.
+    fn descend(&mut self, path: &[u8], names: &[&[u8]]) -> Result<InodeId, Error> {
+        let mut here = InodeId::ROOT;
         for (depth, name) in names.iter().enumerate() {
-            let next = self.nodes.len();
-            let Content::Directory(directory) = &mut self.nodes[here].content else {
+            if !matches!(self.tree.inode(here).content, Content::Directory { .. }) {
                 return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names[..depth].join(&b'/')) });
-            };
-            let child = *directory.children.entry((*name).into()).or_insert(next);
-            if child == next {
-                self.nodes.push(Node::implied_directory(here));
             }
-            here = child;
+            here = match self.tree.find(here, name) {
+                Some(next) => next,
+                None => {
+                    let made = self.tree.add(Attributes::root(0o755), Content::Directory { parent: here, implied: true })?;
+                    self.tree.link(here, name, made)?;
+                    made
+                }
+            };
         }
         Ok(here)
     }
 }
 
 /// Splits a path into names that can stand in a directory; none for the root.
-fn components(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
+pub(crate) fn components(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
     let refused = |reason| Err(Error::Path { path: shown(path), reason });
     let names = path.strip_prefix(b"/").unwrap_or(path);
     if names.is_empty() {
@@ -192,6 +184,15 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
     Ok(names)
 }
 
-fn shown(path: &[u8]) -> String {
+pub(crate) fn check_target(path: &[u8], target: &[u8]) -> Result<(), Error> {
+    if is_target(target) { Ok(()) } else { Err(Error::Target { path: shown(path) }) }
+}
+
+/// Whether a symbolic link can lead there.
+pub(crate) fn is_target(target: &[u8]) -> bool {
+    !target.is_empty() && target.len() <= TARGET_MAX && !target.contains(&0)
+}
+
+pub(crate) fn shown(path: &[u8]) -> String {
     path.escape_ascii().to_string()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why an image could not be built.
+//! Why an image could not be built, or a block of it not be read.
 
 use std::{io, path::PathBuf};
 
@@ -34,9 +34,27 @@ pub enum Error {
         /// The link's path.
         path: String,
     },
-    /// The host refused a file.
-    #[error("cannot read '{}'", path.display())]
+    /// A hard link's target is not there, or cannot have another name.
+    #[error("cannot add the hard link '{path}' to the image: '{target}' {reason}")]
+    HardLink {
+        /// The link's path.
+        path: String,
+        /// What it should stand for.
+        target: String,
+        /// Why it cannot.
+        reason: &'static str,
+    },
+    /// The host refused a file or directory.
+    #[error("cannot read '{}': {source}", path.display())]
     Host {
+        /// The file on the host.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// The host refused to write a file.
+    #[error("cannot write '{}': {source}", path.display())]
+    Write {
         /// The file on the host.
         path: PathBuf,
         /// What the host said.
@@ -48,10 +66,77 @@ pub enum Error {
     /// A file on the host is not what it was when it was added.
     #[error("'{}' changed while the image was built; try again when nothing writes to it", .0.display())]
     Changed(PathBuf),
+    /// A directory holds more than the caller wants to look at.
+    #[error("'{}' holds more than {limit} files and directories", path.display())]
+    TooMany {
+        /// The directory on the host.
+        path: PathBuf,
+        /// How many were allowed.
+        limit: u64,
+    },
+    /// An archive is damaged, or something that is not understood.
+    #[error("cannot read the archive '{}': {problem}", path.display())]
+    Archive {
+        /// The archive on the host.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file that should be an image is none, or one that is not understood.
+    #[error("'{}' cannot be used as an image: {problem}", path.display())]
+    NotAnImage {
+        /// The file on the host, or the path inside of an image.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// More names than can be numbered.
+    #[error("the image would have more than 4 GiB of names")]
+    TooManyNames,
     /// Block numbers do not reach so far.
     #[error("the image would have {blocks} blocks of 4 KiB; the format's limit is 16 TiB")]
     TooLarge {
         /// The blocks that the image would have.
         blocks: u64,
     },
+    /// A block of an image could not be read.
+    #[error(transparent)]
+    Block(BlockError),
+}
+
+/// Why blocks of an image could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// The image ends before.
+    #[error("block {block} of an image that has {blocks}")]
+    Outside {
+        /// The first block that is not there.
+        block: u64,
+        /// How many there are.
+        blocks: u64,
+    },
+    /// A file on the host is not what it was when the image was made.
+    #[error("'{}' has changed: what it held can no longer be read", .0.display())]
+    Changed(PathBuf),
+    /// The host refused a file.
+    #[error("cannot read '{}': {source}", path.display())]
+    Host {
+        /// The file on the host.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// A file with an image was cut or altered.
+    #[error("the image is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+impl From<BlockError> for Error {
+    fn from(error: BlockError) -> Self {
+        match error {
+            BlockError::Changed(path) => Error::Changed(path),
+            BlockError::Host { path, source } => Error::Host { path, source },
+            other => Error::Block(other),
+        }
+    }
 }

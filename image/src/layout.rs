@@ -1,158 +1,270 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where everything lies: a block with the superblock, the inodes, the directories, then each file's data.
+//! Where everything lies.
+//!
+//! ```text
+//! block 0   the superblock
+//! block 1   inodes, the root's first, each directory followed by what is in it; the last part of a directory and the
+//!           target of a link right behind their inodes, so that who lists a tree reads few blocks
+//!           the whole blocks of large directories
+//!           content that lies in memory
+//!           content that lies in files of the host, each at the start of a block
+//! ```
 
-use std::mem;
+use std::sync::Arc;
 
 use crate::{
-    Builder, Error, Source,
-    builder::{Content, Directory, Node},
-    format::{BLOCK, BLOCK_SIZE, BlockNumber, Entry, FileType, INODE_SIZE, Inode, InodeIndex, encode_directory, write_superblock},
+    Error, Image,
+    format::{
+        BLOCK, BLOCK_SIZE, BlockNumber, Entry, INODE_SIZE, Inode, Nid, Place, SLOT_SIZE, directory_size, encode_directory, write_superblock,
+    },
+    host::HostBlocks,
+    image::{Part, Source},
+    store::{Blocks, Bytes},
+    tables::{Extent, Sizes, Tables},
+    tree::{Content, InodeId, Tree},
 };
 
-/// Data is handed over in pieces of at most so many bytes.
-pub const PIECE_SIZE: usize = 1 << 20;
-
-/// Takes a piece of data and its offset in bytes.
-pub type Sink<'a, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'a;
-
-/// An image whose every byte has its place.
-#[derive(Debug)]
-pub struct Layout {
-    size: u64,
-    metadata: Vec<u8>,
-    extents: Vec<Extent>,
-}
-
-/// The data of one file or symbolic link, not empty.
-#[derive(Debug)]
-pub struct Extent {
-    /// Where it begins in the image, at the start of a block.
-    pub offset: u64,
-    /// What lies there.
-    pub source: Source,
+/// An image whose every byte has its place, as the bytes that Pando keeps of it.
+pub(crate) struct Layout {
+    pub(crate) blocks: u64,
+    /// Everything but the content of host files: whole blocks.
+    pub(crate) kept: Vec<u8>,
+    pub(crate) tables: Vec<u8>,
+    pub(crate) sizes: Sizes,
+    pub(crate) held: Vec<(u32, Arc<std::fs::File>)>,
 }
 
 impl Layout {
-    /// The image's size in bytes, a multiple of [`BLOCK_SIZE`].
-    pub fn size(&self) -> u64 {
-        self.size
+    /// Decides where everything lies. The same tree gives the same bytes, in whatever order it was made.
+    pub(crate) fn new(tree: Tree) -> Result<Self, Error> {
+        let mut plan = Plan::new(&tree)?;
+        plan.place_heads()?;
+        plan.place_data()?;
+        let mut kept = vec![0; plan.kept_blocks as usize * BLOCK];
+        plan.write(&mut kept)?;
+        let end = BlockNumber::new(plan.next)?;
+        write_superblock(&mut kept, plan.order.len() as u64, end);
+        let (tables, sizes) = Tables::encode(&plan.extents, &tree.files, &tree.directories, &tree.names);
+        Ok(Layout { blocks: end.number().into(), kept, tables, sizes, held: tree.held })
     }
 
-    /// The image's first blocks: everything but the content of files.
-    pub fn metadata(&self) -> &[u8] {
-        &self.metadata
+    /// The image, in memory but for what lies in host files.
+    pub(crate) fn image(self) -> Image {
+        let kept_blocks = (self.kept.len() / BLOCK) as u64;
+        let tables = Tables::new(Bytes::Memory(self.tables), self.sizes);
+        let kept = Part { blocks: 0..kept_blocks, source: Source::Kept(Blocks::Memory(self.kept)) };
+        let host = Part { blocks: kept_blocks..self.blocks, source: Source::Host(HostBlocks::new(tables, self.held)) };
+        Image::new(self.blocks, vec![kept, host])
     }
+}
 
-    /// The content of files, in the order of offsets. What neither they nor the metadata cover is zero.
-    pub fn extents(&self) -> &[Extent] {
-        &self.extents
-    }
+/// What is known of an inode's place.
+#[derive(Clone, Copy, Default)]
+struct Spot {
+    /// Its offset in units of [`SLOT_SIZE`]; 0 if it has none.
+    slot: u32,
+    /// Names that stand for it; of a directory, directories in it.
+    names: u32,
+    /// The first block of what does not lie behind it.
+    first_block: Option<u32>,
+    /// A directory's size.
+    size: usize,
+}
 
-    /// Hands the image to `sink` in pieces of at most [`PIECE_SIZE`] bytes, each with its offset, in order. What no
-    /// piece covers is zero.
-    ///
-    /// # Errors
-    /// [`Error::Host`] or [`Error::Changed`] if a host file cannot be read as it was when it was added; then what the
-    /// sink has seen is worth nothing. And whatever `sink` returns.
-    pub fn write_to<E: From<Error>>(&self, sink: &mut Sink<'_, E>) -> Result<(), E> {
-        for (index, piece) in self.metadata.chunks(PIECE_SIZE).enumerate() {
-            sink((index * PIECE_SIZE) as u64, piece)?;
+struct Plan<'a> {
+    tree: &'a Tree,
+    /// Numbers of entries, by directory and then by name.
+    sorted: Vec<u32>,
+    /// By inode: where in `sorted` the entries of a directory begin; one more at the end.
+    starts: Vec<u32>,
+    spots: Vec<Spot>,
+    /// The inodes in the order in which they lie.
+    order: Vec<InodeId>,
+    /// The first block that is free.
+    next: u64,
+    kept_blocks: u64,
+    extents: Vec<Extent>,
+}
+
+impl<'a> Plan<'a> {
+    /// Sorts the entries and places the inodes.
+    fn new(tree: &'a Tree) -> Result<Self, Error> {
+        let mut starts = vec![0u32; tree.inodes.len() + 1];
+        tree.entries.iter().for_each(|entry| starts[entry.directory.index() + 1] += 1);
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
         }
-        let mut buffer = vec![0; PIECE_SIZE];
-        for extent in &self.extents {
-            extent.source.read(&mut buffer, &mut |offset, piece| sink(extent.offset + offset, piece))?;
+        let mut sorted = vec![0u32; tree.entries.len()];
+        let mut free = starts.clone();
+        for (number, entry) in tree.entries.iter().enumerate() {
+            let place = &mut free[entry.directory.index()];
+            sorted[*place as usize] = number as u32;
+            *place += 1;
+        }
+        for bounds in starts.windows(2) {
+            let entries = &mut sorted[bounds[0] as usize..bounds[1] as usize];
+            entries.sort_unstable_by_key(|&number| tree.text(tree.entries[number as usize].name));
+        }
+        let spots = vec![Spot::default(); tree.inodes.len()];
+        let mut plan = Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, kept_blocks: 0, extents: Vec::new() };
+        plan.place_inodes()?;
+        Ok(plan)
+    }
+
+    /// What a directory's names stand for, sorted, without `.` and `..`.
+    fn children(&self, directory: InodeId) -> impl Iterator<Item = (&'a [u8], InodeId)> + Clone + '_ {
+        let range = self.starts[directory.index()] as usize..self.starts[directory.index() + 1] as usize;
+        self.sorted[range].iter().map(|&number| {
+            let entry = &self.tree.entries[number as usize];
+            (self.tree.text(entry.name), entry.inode)
+        })
+    }
+
+    /// The same with `.` and `..` in their places: some names are less than a dot.
+    fn all_children(&self, directory: InodeId, parent: InodeId) -> Vec<(&'a [u8], InodeId)> {
+        let mut all = Vec::with_capacity(self.children(directory).size_hint().0 + 2);
+        all.extend([(&b"."[..], directory), (&b".."[..], parent)]);
+        all.extend(self.children(directory));
+        // Nearly sorted already, which this sort makes use of.
+        all.sort_by_key(|(name, _)| *name);
+        all
+    }
+
+    fn place_inodes(&mut self) -> Result<(), Error> {
+        let mut offset = BLOCK as u64;
+        // A list instead of a recursion, so that the depth of the tree is not that of the stack.
+        let mut pending = vec![InodeId::ROOT];
+        while let Some(id) = pending.pop() {
+            let spot = &mut self.spots[id.index()];
+            if spot.slot != 0 {
+                continue;
+            }
+            let mut length = INODE_SIZE;
+            match &self.tree.inode(id).content {
+                &Content::Directory { parent, .. } => {
+                    let size = directory_size(self.all_children(id, parent).iter().map(|(name, _)| *name));
+                    let first = pending.len();
+                    let children = self.children(id).map(|(_, child)| child);
+                    pending.extend(children);
+                    pending[first..].reverse();
+                    self.count_names(id);
+                    self.spots[id.index()].size = size;
+                    length += inline(size);
+                }
+                Content::Symlink(target) => length += inline_target(usize::from(target.length)),
+                _ => {}
+            }
+            // What is behind an inode must not reach into the next block.
+            let left = BLOCK - offset as usize % BLOCK;
+            if length > left {
+                offset += left as u64;
+            }
+            let slot = offset / SLOT_SIZE as u64;
+            self.spots[id.index()].slot = u32::try_from(slot).map_err(|_| Error::TooLarge { blocks: offset / BLOCK_SIZE })?;
+            offset = (offset + length as u64).next_multiple_of(SLOT_SIZE as u64);
+            self.order.push(id);
+        }
+        self.next = offset.div_ceil(BLOCK_SIZE);
+        Ok(())
+    }
+
+    /// Counts the names that a directory gives.
+    fn count_names(&mut self, directory: InodeId) {
+        let range = self.starts[directory.index()] as usize..self.starts[directory.index() + 1] as usize;
+        for &number in &self.sorted[range] {
+            let child = self.tree.entries[number as usize].inode;
+            match self.tree.inode(child).content {
+                Content::Directory { .. } => self.spots[directory.index()].names += 1,
+                _ => self.spots[child.index()].names += 1,
+            }
+        }
+    }
+
+    /// Places what is kept and does not lie behind an inode.
+    fn place_heads(&mut self) -> Result<(), Error> {
+        for &id in &self.order {
+            let spot = &mut self.spots[id.index()];
+            let size = match &self.tree.inode(id).content {
+                Content::Directory { .. } => spot.size - inline(spot.size),
+                Content::Symlink(target) => usize::from(target.length) - inline_target(target.length.into()),
+                Content::Bytes(bytes) => bytes.len(),
+                Content::Host { .. } | Content::Special { .. } => 0,
+            };
+            if size > 0 {
+                spot.first_block = Some(BlockNumber::new(self.next)?.number());
+                self.next += (size as u64).div_ceil(BLOCK_SIZE);
+            }
+        }
+        self.kept_blocks = self.next;
+        Ok(())
+    }
+
+    /// Places what lies in host files.
+    fn place_data(&mut self) -> Result<(), Error> {
+        for &id in &self.order {
+            if let Content::Host { file, offset, size } = self.tree.inode(id).content
+                && size > 0
+            {
+                let first = BlockNumber::new(self.next)?.number();
+                self.spots[id.index()].first_block = Some(first);
+                self.extents.push(Extent { first, file, offset, size });
+                self.next = self.next.saturating_add(size.div_ceil(BLOCK_SIZE));
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn new(mut builder: Builder) -> Result<Self, Error> {
-        let order = preorder(&builder);
-        // By node: the place of its inode.
-        let mut places = vec![InodeIndex(0); order.len()];
-        for (place, &node) in order.iter().enumerate() {
-            places[node] = InodeIndex(place);
-        }
-        let mut metadata = vec![0; BLOCK + order.len() * INODE_SIZE];
-        write_directories(&builder, &order, &places, &mut metadata)?;
-
-        let mut extents = Vec::new();
-        let mut next = (metadata.len() / BLOCK) as u64;
-        for &node in &order {
-            let Node { attributes, content } = &mut builder.nodes[node];
-            let (kind, source) = match content {
-                Content::Directory(_) => continue,
-                Content::File(source) => (FileType::Regular, mem::take(source)),
-                Content::Symlink(target) => (FileType::Symlink, mem::take(target)),
+    fn write(&self, kept: &mut [u8]) -> Result<(), Error> {
+        for (serial, &id) in (1..).zip(&self.order) {
+            let spot = &self.spots[id.index()];
+            let inode = self.tree.inode(id);
+            let first = spot.first_block.map(|first| BlockNumber::new(first.into())).transpose()?;
+            let plain = first.map_or(Place::Nowhere(0), Place::Blocks);
+            let place = |behind: usize| if behind == 0 { plain } else { Place::Inline(first) };
+            let directory;
+            let (place, size, data): (Place, u64, &[u8]) = match &inode.content {
+                &Content::Directory { parent, .. } => {
+                    directory = self.encode(id, parent);
+                    (place(inline(spot.size)), spot.size as u64, &directory)
+                }
+                &Content::Symlink(target) => (place(inline_target(target.length.into())), target.length.into(), self.tree.text(target)),
+                Content::Bytes(bytes) => (plain, bytes.len() as u64, bytes),
+                &Content::Host { size, .. } => (plain, size, &[]),
+                &Content::Special { device, .. } => (Place::Nowhere(device), 0, &[]),
             };
-            let size = source.size();
-            let first_block = if size == 0 { None } else { Some(BlockNumber::new(next)?) };
-            write_inode(&mut metadata, places[node], &Inode { kind, attributes: *attributes, links: 1, size, first_block });
-            if let Some(block) = first_block {
-                extents.push(Extent { offset: block.offset(), source });
-                next += size.div_ceil(BLOCK_SIZE);
+            let is_directory = matches!(inode.content, Content::Directory { .. });
+            // A directory's own name and `.`, besides the `..` of those in it.
+            let links = if is_directory { spot.names.saturating_add(2) } else { spot.names };
+            let header = Inode { kind: inode.content.kind(), attributes: inode.attributes, links, size, place };
+            let offset = spot.slot as usize * SLOT_SIZE;
+            kept[offset..offset + INODE_SIZE].copy_from_slice(&header.encode(serial));
+            let behind = if let Place::Inline(_) = place { data.len() % BLOCK } else { 0 };
+            let (head, tail) = data.split_at(data.len() - behind);
+            kept[offset + INODE_SIZE..][..tail.len()].copy_from_slice(tail);
+            if let Some(first) = first.filter(|_| !head.is_empty()) {
+                kept[first.number() as usize * BLOCK..][..head.len()].copy_from_slice(head);
             }
         }
-        let end = BlockNumber::new(next)?;
-        let first = metadata.first_chunk_mut().expect("the metadata begins with the superblock's block");
-        write_superblock(first, order.len() as u64, end);
-        Ok(Layout { size: end.offset(), metadata, extents })
+        Ok(())
     }
-}
 
-/// Appends every directory's blocks to the metadata, in whole blocks, and writes their inodes.
-fn write_directories(builder: &Builder, order: &[usize], places: &[InodeIndex], metadata: &mut Vec<u8>) -> Result<(), Error> {
-    for &node in order {
-        let Node { attributes, content: Content::Directory(directory) } = &builder.nodes[node] else { continue };
-        metadata.resize(metadata.len().next_multiple_of(BLOCK), 0);
-        let first_block = BlockNumber::new((metadata.len() / BLOCK) as u64)?;
-        let entries = entries(builder, node, directory, places);
-        let blocks = encode_directory(&entries);
-        let inode = Inode {
-            kind: FileType::Directory,
-            attributes: *attributes,
-            // `.`, `..` of each directory in it, and its own name: as many as it names directories, `.` and `..` included.
-            links: entries.iter().filter(|entry| entry.kind == FileType::Directory).count() as u32,
-            size: blocks.len() as u64,
-            first_block: Some(first_block),
+    fn encode(&self, directory: InodeId, parent: InodeId) -> Vec<u8> {
+        let all = self.all_children(directory, parent);
+        let entry = |&(name, inode): &(&'a [u8], InodeId)| {
+            let nid = Nid::at(u64::from(self.spots[inode.index()].slot) * SLOT_SIZE as u64);
+            Entry { name, nid, kind: self.tree.inode(inode).content.kind() as u8 }
         };
-        metadata.extend(blocks);
-        write_inode(metadata, places[node], &inode);
+        encode_directory(&all.iter().map(entry).collect::<Vec<_>>())
     }
-    metadata.resize(metadata.len().next_multiple_of(BLOCK), 0);
-    Ok(())
 }
 
-/// All nodes, each directory followed by what is in it, sorted by name: independent of the order of additions.
-fn preorder(builder: &Builder) -> Vec<usize> {
-    let mut order = Vec::with_capacity(builder.nodes.len());
-    let mut pending = vec![0];
-    while let Some(node) = pending.pop() {
-        order.push(node);
-        if let Content::Directory(directory) = &builder.nodes[node].content {
-            pending.extend(directory.children.values().rev());
-        }
-    }
-    order
+/// How much of a directory of this size lies behind its inode: the part of the last block, if there is room.
+fn inline(size: usize) -> usize {
+    let last = size % BLOCK;
+    if last <= BLOCK - INODE_SIZE { last } else { 0 }
 }
 
-/// A directory's entries, sorted.
-fn entries<'a>(builder: &Builder, node: usize, directory: &'a Directory, places: &[InodeIndex]) -> Vec<Entry<'a>> {
-    let entry = |name, node: usize| {
-        let kind = match builder.nodes[node].content {
-            Content::Directory(_) => FileType::Directory,
-            Content::File(_) => FileType::Regular,
-            Content::Symlink(_) => FileType::Symlink,
-        };
-        Entry { name, inode: places[node], kind }
-    };
-    let mut entries = vec![entry(b".", node), entry(b"..", directory.parent)];
-    entries.extend(directory.children.iter().map(|(name, &child)| entry(name, child)));
-    // The children are sorted, but some names are less than a dot.
-    entries.sort_unstable_by_key(|entry| entry.name);
-    entries
-}
-
-fn write_inode(metadata: &mut [u8], index: InodeIndex, inode: &Inode) {
-    let offset = index.offset();
-    metadata[offset..offset + INODE_SIZE].copy_from_slice(&inode.encode(index));
+/// How much of a link's target lies behind its inode: all or nothing.
+fn inline_target(size: usize) -> usize {
+    if size <= BLOCK - INODE_SIZE { size } else { 0 }
 }

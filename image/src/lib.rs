@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Root images: read-only, uncompressed EROFS, made from files of the host and bytes in memory.
+//! Root images: read-only, uncompressed EROFS, made from trees of the host, archives, and bytes in memory.
 //!
-//! A [`Builder`] collects a tree; [`Builder::layout`] decides where everything lies. The [`Layout`] holds the metadata
-//! (superblock, inodes, directories) and, as a list of extents, where each file's data comes from. So an image can be
-//! streamed to where it is wanted, piece by piece, and no file is ever whole in memory.
+//! A [`Builder`] collects a tree; [`Builder::image`] decides where everything lies and gives an [`Image`], whose blocks
+//! can be read. The image holds the metadata (superblock, inodes, directories); the content of host files stays where
+//! it is until its blocks are read. So a tree of a million files costs a walk, and [`Image::write_to`] makes a file of
+//! it that holds everything.
 //!
 //! ```
 //! use pando_image::{Attributes, Builder, Source};
@@ -11,27 +12,36 @@
 //! let mut builder = Builder::new();
 //! builder.file("/etc/hostname", Attributes::root(0o644), Source::from("grove\n"))?;
 //! builder.symlink("/bin", Attributes::root(0o777), "usr/bin")?;
-//! let layout = builder.layout()?;
-//! let mut image = vec![0; layout.size() as usize];
-//! layout.write_to(&mut |offset, piece| {
-//!     image[offset as usize..][..piece.len()].copy_from_slice(piece);
-//!     Ok::<(), pando_image::Error>(())
-//! })?;
+//! let image = builder.image()?;
+//! let mut block = [0; 4096];
+//! image.read_blocks(0, &mut block)?;
 //! # Ok::<(), pando_image::Error>(())
 //! ```
 //!
-//! The same tree gives the same bytes, in whatever order it was added. All data begins at the start of a block and is
-//! stored plainly, so that it can be mapped; inodes are of the extended form. The reader is the library OS's `erofs`
-//! module; Linux mounts the images too.
+//! The same tree gives the same bytes, in whatever order it was added. Files' data begins at the start of a block and
+//! is stored plainly, so that it can be mapped; directories and the targets of links, which are only looked at, end
+//! right behind their inodes. The reader is the library OS's `erofs` module; Linux mounts the images too.
 
 mod builder;
+mod cache;
 mod error;
 mod format;
+mod graft;
+mod host;
+mod image;
+mod inspect;
 mod layout;
 mod source;
+mod store;
+mod tables;
+mod tree;
+mod walk;
 
 pub use builder::{Attributes, Builder, Time};
-pub use error::Error;
+pub use cache::{Cache, Kept};
+pub use error::{BlockError, Error};
 pub use format::BLOCK_SIZE;
-pub use layout::{Extent, Layout, PIECE_SIZE, Sink};
+pub use image::{Image, PIECE_SIZE, Sink};
+pub use inspect::Kind;
 pub use source::{HostFile, Source};
+pub use walk::{Readable, Walk};

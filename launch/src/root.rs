@@ -33,16 +33,16 @@ impl Root {
     /// # Errors
     /// A file changed or cannot be read, or the machine is too small for them.
     pub fn new(kernel: &Kernel, template: Template, files: Builder) -> Result<Root, LaunchError> {
-        let layout = files.layout()?;
-        let pages = PageCount::covering(layout.size());
+        let image = files.image()?;
+        let pages = PageCount::covering(image.size());
         // A table for every large page, at worst.
         let quota = PageCount(pages.0 + pages.0 / 512 + OVERHEAD.0);
         if quota > kernel.free() {
             return Err(LaunchError::ImageTooLarge(pages));
         }
         let cell = kernel.clone_cell(template.cell(), quota)?;
-        let root = Root { cell, volumes: vec![Volume { mount_point: b"/".to_vec(), bytes: layout.size() }] };
-        let loaded = root.load(kernel, &layout, pages);
+        let root = Root { cell, volumes: vec![Volume { mount_point: b"/".to_vec(), bytes: image.size() }] };
+        let loaded = root.load(kernel, &image, pages);
         if loaded.is_err() {
             // Nobody else knows the cell, so it is still there to be ended.
             let _ = kernel.end(cell, pando_kernel::End::Killed);
@@ -51,11 +51,11 @@ impl Root {
         loaded.map(|()| root)
     }
 
-    fn load(&self, kernel: &Kernel, layout: &pando_image::Layout, pages: PageCount) -> Result<(), LaunchError> {
+    fn load(&self, kernel: &Kernel, image: &pando_image::Image, pages: PageCount) -> Result<(), LaunchError> {
         kernel.mount_segment(self.cell, ROOT_IMAGE)?;
         let large = pages.bytes() >= LARGE_PAGE_SIZE;
         kernel.map(self.cell, ROOT_IMAGE, pages, MapFlags { permissions: Permissions::READ, eager: false, large })?;
-        layout.write_to(&mut |offset, piece| kernel.write(self.cell, ROOT_IMAGE + offset, piece).map_err(LaunchError::from))
+        image.write_to(&mut |offset, piece| kernel.write(self.cell, ROOT_IMAGE + offset, piece).map_err(LaunchError::from))
     }
 
     /// The cell that programs are cloned from.

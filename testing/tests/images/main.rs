@@ -13,19 +13,23 @@ use pando_image::{Attributes, BLOCK_SIZE, Builder};
 use pando_libos::erofs::{Error, Image, LastLink};
 use proptest::prelude::*;
 
-/// Writes the whole image into memory, checking what [`pando_image::Layout::write_to`] promises of its pieces.
+/// The image of what a builder has collected.
 fn image_bytes(builder: Builder) -> Vec<u8> {
-    let layout = builder.layout().unwrap();
-    assert!(layout.size().is_multiple_of(BLOCK_SIZE));
-    let (mut bytes, mut end) = (vec![0; layout.size() as usize], 0);
-    layout
+    all_bytes(&builder.image().unwrap())
+}
+
+/// The whole image in memory, checking what [`pando_image::Image::write_to`] promises of its pieces.
+fn all_bytes(image: &pando_image::Image) -> Vec<u8> {
+    assert_eq!(image.size(), image.blocks() * BLOCK_SIZE);
+    let mut bytes = Vec::new();
+    image
         .write_to(&mut |offset, piece| {
-            assert!(offset >= end && piece.len() <= pando_image::PIECE_SIZE);
-            end = offset + piece.len() as u64;
-            bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
+            assert!(offset == bytes.len() as u64 && piece.len() <= pando_image::PIECE_SIZE);
+            bytes.extend(piece);
             Ok::<(), pando_image::Error>(())
         })
         .unwrap();
+    assert_eq!(bytes.len() as u64, image.size());
     bytes
 }
 

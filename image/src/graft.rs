@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Adds a directory or a file to an image that is there already, without touching what it was made from.
+//!
+//! What is new lies behind the image's last block, in memory. The directory that names it keeps its inode, which from
+//! then on leads to a new copy of its entries; so nothing else in the image need change.
+
+use crate::{
+    Attributes, Error, HostFile, Image,
+    builder::{NAME_MAX, shown},
+    format::{
+        BLOCK, BLOCK_SIZE, BlockNumber, EXTENDED, Entry, FileType, Inode, LAYOUT_SHIFT, Nid, PLAIN, Place, directory_size,
+        encode_directory, resize,
+    },
+    image::{Source, one_file},
+    inspect::{Node, Resolved, entries},
+    tables::Extent,
+};
+
+impl Image {
+    /// Sees to it that there is a directory at a path, owned by root with permissions 755 if it is new, as its missing
+    /// parents are. Returns the path without links, which is where something can be mounted.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or makes no sense.
+    pub fn add_directory(&mut self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        let Resolved { chain, names, missing } = self.resolve(path)?;
+        let here = chain[chain.len() - 1];
+        if here.kind != FileType::Directory {
+            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
+        }
+        let real = names.iter().chain(&missing).flat_map(|name| [b"/", &name[..]].concat()).collect();
+        self.add_directories(path, here, &missing)?;
+        Ok(real)
+    }
+
+    /// Adds a file of the host, and directories that are missing on the way to it. A file that is there already stays.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or makes no sense.
+    pub fn add_file(&mut self, path: &[u8], file: &HostFile) -> Result<(), Error> {
+        let Resolved { chain, missing, .. } = self.resolve(path)?;
+        let here = chain[chain.len() - 1];
+        let Some((name, directories)) = missing.split_last() else { return Ok(()) };
+        if here.kind != FileType::Directory {
+            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(path) });
+        }
+        check_names(path, &missing)?;
+        let here = self.add_directories(path, here, directories)?;
+        let size = file.version.size;
+        let mut place = Place::Nowhere(0);
+        if size > 0 {
+            let first = BlockNumber::new(self.blocks())?;
+            let blocks = size.div_ceil(BLOCK_SIZE);
+            BlockNumber::new(self.blocks().saturating_add(blocks))?;
+            let extent = Extent { first: first.number(), file: 0, offset: 0, size };
+            self.append(blocks, Some(Source::Host(one_file(extent, file.path(), file.version, [])?)));
+            place = Place::Blocks(first);
+        }
+        let inode = Inode { kind: FileType::Regular, attributes: file.attributes(), links: 1, size, place };
+        let nid = self.append_block(&inode.encode(0))?;
+        self.add_entry(&here, name, nid, FileType::Regular)
+    }
+
+    /// Adds directories to this one, each in the one before it; returns the last.
+    fn add_directories(&mut self, path: &[u8], here: Node, names: &[Vec<u8>]) -> Result<Node, Error> {
+        check_names(path, names)?;
+        let Some((first, rest)) = names.split_first() else { return Ok(here) };
+        let mut parent = here.nid;
+        let mut outermost = None;
+        // Each lies in a block of its own, so that one knows where the next will be.
+        let mut below = rest.iter();
+        let last = loop {
+            let own = self.next_nid(0)?;
+            let mut all = vec![
+                Entry { name: b".", nid: own, kind: FileType::Directory as u8 },
+                Entry { name: b"..", nid: parent, kind: FileType::Directory as u8 },
+            ];
+            let child = below.next();
+            if let Some(name) = child {
+                all.push(Entry { name, nid: self.next_nid(1)?, kind: FileType::Directory as u8 });
+            }
+            all.sort_unstable_by_key(|entry| entry.name);
+            let size = directory_size(all.iter().map(|entry| entry.name)) as u64;
+            let links = 2 + u32::from(child.is_some());
+            let inode = Inode { kind: FileType::Directory, attributes: Attributes::root(0o755), links, size, place: Place::Inline(None) };
+            parent = self.append_block(&[&inode.encode(0)[..], &encode_directory(&all)].concat())?;
+            outermost = outermost.or(Some(parent));
+            if child.is_none() {
+                break parent;
+            }
+        };
+        self.add_entry(&here, first, outermost.unwrap_or(last), FileType::Directory)?;
+        self.node(last)
+    }
+
+    /// Adds a name to a directory, which gets new blocks for all its entries.
+    fn add_entry(&mut self, directory: &Node, name: &[u8], nid: Nid, kind: FileType) -> Result<(), Error> {
+        let data = self.data(directory)?;
+        let mut all = entries(&data)?;
+        all.push(Entry { name, nid, kind: kind as u8 });
+        all.sort_unstable_by_key(|entry| entry.name);
+        let encoded = encode_directory(&all);
+        let first = BlockNumber::new(self.blocks())?;
+        for block in encoded.chunks(BLOCK) {
+            self.append_block(block)?;
+        }
+        let links = directory.links.saturating_add(u32::from(kind == FileType::Directory));
+        let format = PLAIN << LAYOUT_SHIFT | if directory.extended { EXTENDED } else { 0 };
+        self.alter(directory.offset, &format.to_le_bytes())?;
+        self.alter(directory.offset + 16, &first.number().to_le_bytes())?;
+        if directory.extended {
+            self.alter(directory.offset + 8, &(encoded.len() as u64).to_le_bytes())?;
+            self.alter(directory.offset + 44, &links.to_le_bytes())
+        } else {
+            // No directory is larger than what can be read of one.
+            self.alter(directory.offset + 8, &(encoded.len() as u32).to_le_bytes())?;
+            self.alter(directory.offset + 6, &u16::try_from(links).unwrap_or(u16::MAX).to_le_bytes())
+        }
+    }
+
+    /// The name of the inode at the start of the block that is this many behind the next.
+    fn next_nid(&self, ahead: u64) -> Result<Nid, Error> {
+        Ok(Nid::at((self.blocks() + ahead) * BLOCK_SIZE - self.inodes()?.min(self.size())))
+    }
+
+    /// Adds a block that begins with these bytes; returns the name of the inode that lies there, if one does.
+    fn append_block(&mut self, bytes: &[u8]) -> Result<Nid, Error> {
+        let nid = self.next_nid(0)?;
+        let end = BlockNumber::new(self.blocks() + 1)?;
+        let mut block = bytes.to_vec();
+        block.resize(BLOCK, 0);
+        let number = self.append(1, None);
+        self.altered.insert(number, block.into());
+        let mut superblock = [0; BLOCK];
+        self.read_bytes(0, &mut superblock)?;
+        resize(&mut superblock, end);
+        self.altered.insert(0, superblock.into());
+        Ok(nid)
+    }
+
+    /// Changes bytes of the image.
+    fn alter(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        for (at, byte) in (offset..).zip(bytes) {
+            let number = at / BLOCK_SIZE;
+            if !self.altered.contains_key(&number) {
+                let mut block = [0; BLOCK];
+                self.read_bytes(number * BLOCK_SIZE, &mut block)?;
+                self.altered.insert(number, block.into());
+            }
+            if let Some(block) = self.altered.get_mut(&number) {
+                block[(at % BLOCK_SIZE) as usize] = *byte;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_names(path: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
+    let refused = |reason| Err(Error::Path { path: shown(path), reason });
+    match names.iter().find(|name| name.len() > NAME_MAX || name.contains(&0)) {
+        Some(name) if name.contains(&0) => refused("a name has a NUL"),
+        Some(_) => refused("a name has more than 255 bytes"),
+        None => Ok(()),
+    }
+}

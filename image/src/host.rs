@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Data that lies in files of the host: opened when it is first wanted, read with `pread`, compared with what was
+//! recorded before and after.
+//!
+//! A file is what it was recorded as, or reading it is an error: its inode, size and times are compared when it is
+//! opened and after each read. It is never followed through a link at its end, and nothing but a regular file is
+//! opened: whatever took its place meanwhile differs in its inode.
+//!
+//! A file's times move with the clock's tick, so a change in the very tick in which the file was recorded would not
+//! show. Who opens a file that changed in this tick therefore waits for the next one.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, open, statat},
+    io::Errno,
+};
+
+use crate::{
+    BlockError,
+    format::BLOCK_SIZE,
+    tables::{Extent, Sizes, Tables, Version},
+};
+
+/// Files that stay open; the least recently used is closed for another.
+const OPEN_MAX: usize = 64;
+/// Twice the longest tick that Linux is built with.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Who is told that a file has changed or is refused.
+pub(crate) type Watcher = dyn Fn(&BlockError) + Send + Sync;
+
+impl Version {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Version {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size.cast_unsigned(),
+            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+        }
+    }
+
+    /// Waits until another change would show in the times.
+    pub(crate) fn settle(&self) {
+        let Ok(seconds) = u64::try_from(self.changed.0) else { return };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.1);
+        // A file from the future, where the clock was set back, cannot be waited for.
+        if let Ok(age) = changed.elapsed() {
+            thread::sleep(TICK.saturating_sub(age));
+        }
+    }
+}
+
+/// What a file is now, without following a link or having an automatic mount made.
+pub(crate) fn look(path: &Path) -> Result<Stat, Errno> {
+    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+}
+
+/// Opens a file without waiting for anything that stands at its name, and without following a link.
+pub(crate) fn open_at(path: &Path, more: OFlags) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
+    Ok(open(path, flags, Mode::empty())?.into())
+}
+
+/// The part of an image whose blocks lie in host files.
+#[derive(Debug)]
+pub(crate) struct HostBlocks {
+    tables: Tables,
+    /// Files that stay open whatever happens.
+    held: HashMap<u32, Arc<File>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The most recently used last.
+    open: Vec<(u32, Arc<File>)>,
+    /// Files that something was said about.
+    reported: HashSet<u32>,
+}
+
+impl HostBlocks {
+    pub(crate) fn new(tables: Tables, held: impl IntoIterator<Item = (u32, Arc<File>)>) -> Self {
+        HostBlocks { tables, held: held.into_iter().collect(), state: Mutex::default() }
+    }
+
+    /// The tables, if they lie in memory and no file is held.
+    pub(crate) fn tables_in_memory(&self) -> Option<(&[u8], Sizes)> {
+        if self.held.is_empty() { self.tables.in_memory() } else { None }
+    }
+
+    /// Reads whole blocks, those that no extent has as zero.
+    pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8], report: &dyn Fn(&BlockError)) -> Result<(), BlockError> {
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let blocks = rest.len() as u64 / BLOCK_SIZE;
+            let run = self.run(first)?.min(blocks);
+            let (piece, behind) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
+            match self.tables.extent(first)?.filter(|extent| extent.rest(first) > 0) {
+                Some(extent) => self.read_extent(&extent, first, piece, report)?,
+                None => piece.fill(0),
+            }
+            (rest, first) = (behind, first + run);
+        }
+        Ok(())
+    }
+
+    /// How many blocks from this one on come from the same file; at least one.
+    pub(crate) fn run(&self, first: u64) -> Result<u64, BlockError> {
+        Ok(self.tables.extent(first)?.map_or(0, |extent| extent.rest(first)).max(1))
+    }
+
+    fn read_extent(&self, extent: &Extent, first: u64, buffer: &mut [u8], report: &dyn Fn(&BlockError)) -> Result<(), BlockError> {
+        let skipped = (first - u64::from(extent.first)) * BLOCK_SIZE;
+        let left = usize::try_from(extent.size - skipped).unwrap_or(usize::MAX);
+        let (data, tail) = buffer.split_at_mut(left.min(buffer.len()));
+        tail.fill(0);
+        let outcome = self.read_file(extent.file, extent.offset.saturating_add(skipped), data);
+        outcome.inspect_err(|error| {
+            if self.lock().reported.insert(extent.file) {
+                report(error);
+            }
+        })
+    }
+
+    fn read_file(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let record = self.tables.file(number)?;
+        let path = || self.tables.path(&record);
+        let failed = |error: io::Error| match path() {
+            Ok(path) => failure(error, path),
+            Err(error) => error,
+        };
+        let file = match self.opened(number) {
+            Some(file) => file,
+            None => {
+                record.version.settle();
+                let file = Arc::new(open_version(&path()?, &record.version)?);
+                self.keep(number, &file);
+                file
+            }
+        };
+        file.read_exact_at(buffer, offset).map_err(failed)?;
+        // Whoever wrote to it meanwhile has moved its times: what was read is one content and not a mixture.
+        let now = fstat(&file).map_err(|error| failed(error.into()))?;
+        if Version::of(&now) == record.version { Ok(()) } else { Err(BlockError::Changed(path()?)) }
+    }
+
+    fn opened(&self, number: u32) -> Option<Arc<File>> {
+        if let Some(file) = self.held.get(&number) {
+            return Some(Arc::clone(file));
+        }
+        let mut state = self.lock();
+        let place = state.open.iter().rposition(|(open, _)| *open == number)?;
+        let entry = state.open.remove(place);
+        let file = Arc::clone(&entry.1);
+        state.open.push(entry);
+        Some(file)
+    }
+
+    fn keep(&self, number: u32, file: &Arc<File>) {
+        let mut state = self.lock();
+        if state.open.len() == OPEN_MAX {
+            state.open.remove(0);
+        }
+        state.open.push((number, Arc::clone(file)));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Whatever a thread was doing when it panicked, the lists are whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Extent {
+    /// Blocks of it from this one on.
+    fn rest(&self, block: u64) -> u64 {
+        (u64::from(self.first) + self.size.div_ceil(BLOCK_SIZE)).saturating_sub(block)
+    }
+}
+
+/// Opens a file if it is still this version of it.
+fn open_version(path: &Path, version: &Version) -> Result<File, BlockError> {
+    let changed = || BlockError::Changed(path.into());
+    let is_the_same = |stat: &Stat| Version::of(stat) == *version && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let failed = |error: Errno| failure(error.into(), path.into());
+    // Looked at before it is opened, because opening a device may have effects.
+    if !is_the_same(&look(path).map_err(failed)?) {
+        return Err(changed());
+    }
+    let file = open_at(path, OFlags::empty()).map_err(failed)?;
+    let stat = fstat(&file).map_err(failed)?;
+    if is_the_same(&stat) { Ok(file) } else { Err(changed()) }
+}
+
+/// What an error of the host means for a file that was there.
+fn failure(error: io::Error, path: PathBuf) -> BlockError {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => BlockError::Changed(path),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => BlockError::Changed(path),
+        _ => BlockError::Host { path, source: error },
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes that lie in memory, or in a file whose every block has a checksum.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    sync::{Arc, OnceLock},
+};
+
+use crc::{CRC_32_ISCSI, Crc, Table};
+
+use crate::{BlockError, format::BLOCK};
+
+static CHECKSUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+
+/// The checksum that blocks have.
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    CHECKSUM.checksum(bytes)
+}
+
+/// A file whose blocks are known by their checksums, so that what was cut or altered is refused when it is read, and
+/// nothing need be read before.
+#[derive(Debug)]
+pub(crate) struct CheckedFile {
+    file: File,
+    checksums: Vec<u32>,
+}
+
+impl CheckedFile {
+    /// A file that begins with as many blocks as there are checksums.
+    pub(crate) fn new(file: File, checksums: Vec<u32>) -> Self {
+        CheckedFile { file, checksums }
+    }
+
+    /// Reads whole blocks.
+    pub(crate) fn read_blocks(&self, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let damaged = || BlockError::Damaged("the cached image was cut or altered");
+        self.file.read_exact_at(buffer, first * BLOCK as u64).map_err(|_| damaged())?;
+        for (index, block) in (first..).zip(buffer.chunks(BLOCK)) {
+            let expected = usize::try_from(index).ok().and_then(|index| self.checksums.get(index)).ok_or_else(damaged)?;
+            if checksum(block) != *expected {
+                return Err(damaged());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A stretch of bytes, read in small pieces.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// All of them.
+    Memory(Vec<u8>),
+    /// Those of a file from a block on.
+    File {
+        file: Arc<CheckedFile>,
+        first: u64,
+        /// The blocks that were read, kept.
+        kept: Vec<OnceLock<Box<[u8]>>>,
+    },
+}
+
+impl Bytes {
+    /// `blocks` blocks of a file.
+    pub(crate) fn in_file(file: Arc<CheckedFile>, first: u64, blocks: usize) -> Self {
+        Bytes::File { file, first, kept: (0..blocks).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Fills the buffer from `offset` on.
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        match self {
+            Bytes::Memory(bytes) => {
+                let start = usize::try_from(offset).ok();
+                let piece = start.and_then(|start| bytes.get(start..)?.get(..buffer.len()));
+                buffer.copy_from_slice(piece.ok_or(BlockError::Damaged("a table ends too early"))?);
+            }
+            Bytes::File { file, first, kept } => {
+                let (mut index, mut within) = (offset / BLOCK as u64, (offset % BLOCK as u64) as usize);
+                let mut rest = buffer;
+                while !rest.is_empty() {
+                    let block = &kept_block(file, *first, kept, index)?[within..];
+                    let (piece, behind) = rest.split_at_mut(rest.len().min(block.len()));
+                    piece.copy_from_slice(&block[..piece.len()]);
+                    (rest, index, within) = (behind, index + 1, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A block of a stretch, read once.
+fn kept_block<'a>(file: &CheckedFile, first: u64, kept: &'a [OnceLock<Box<[u8]>>], index: u64) -> Result<&'a [u8], BlockError> {
+    let place = usize::try_from(index).ok().and_then(|index| kept.get(index));
+    let place = place.ok_or(BlockError::Damaged("a table ends too early"))?;
+    if let Some(block) = place.get() {
+        return Ok(block);
+    }
+    let mut block = vec![0; BLOCK].into_boxed_slice();
+    file.read_blocks(first + index, &mut block)?;
+    Ok(place.get_or_init(|| block))
+}
+
+/// The first blocks of an image.
+#[derive(Debug)]
+pub(crate) enum Blocks {
+    Memory(Vec<u8>),
+    File(Arc<CheckedFile>),
+}
+
+impl Blocks {
+    /// Reads whole blocks.
+    pub(crate) fn read(&self, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        match self {
+            Blocks::Memory(bytes) => {
+                let start = usize::try_from(first).ok().and_then(|first| first.checked_mul(BLOCK));
+                let piece = start.and_then(|start| bytes.get(start..)?.get(..buffer.len()));
+                buffer.copy_from_slice(piece.ok_or(BlockError::Damaged("the image's first blocks are missing"))?);
+                Ok(())
+            }
+            Blocks::File(file) => file.read_blocks(first, buffer),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the data of a host image lies: tables of fixed-size records, searched where they are, in memory or in a file.
+//!
+//! An *extent* is a run of blocks that lie in a host file, one behind the other. A *file* record says which version of
+//! it and how to name it: its own name and its *directory* record, which has a parent in turn. So a million files cost
+//! about 90 bytes each and their names, and opening an image with so many reads none of it.
+
+use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
+
+use crate::{BlockError, store::Bytes, tree::Name};
+
+/// The parent of what has none: its name is a whole path.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Names that are put together to a path; Linux takes none with so many.
+const DEPTH_MAX: usize = 4096;
+
+/// What tells one content of a host file from another without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: (i64, u32),
+    pub(crate) changed: (i64, u32),
+}
+
+/// Blocks that lie in a host file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// The first of them.
+    pub(crate) first: u32,
+    /// Which file.
+    pub(crate) file: u32,
+    /// Where in the file they begin, in bytes.
+    pub(crate) offset: u64,
+    /// Bytes; what is left of the last block is zero.
+    pub(crate) size: u64,
+}
+
+/// A host file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRecord {
+    /// Number of its directory, or [`NONE`].
+    pub(crate) directory: u32,
+    pub(crate) name: Name,
+    pub(crate) version: Version,
+}
+
+/// A directory of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectoryRecord {
+    /// Number of its parent, or [`NONE`].
+    pub(crate) parent: u32,
+    pub(crate) name: Name,
+}
+
+/// A record of a fixed size. Numbers are little-endian.
+pub(crate) trait Record: Sized {
+    const SIZE: usize;
+    fn encode(&self, bytes: &mut Vec<u8>);
+    fn decode(fields: Fields<'_>) -> Self;
+}
+
+impl Record for Extent {
+    const SIZE: usize = 24;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.first.to_le_bytes());
+        bytes.extend(self.file.to_le_bytes());
+        bytes.extend(self.offset.to_le_bytes());
+        bytes.extend(self.size.to_le_bytes());
+    }
+
+    fn decode(mut fields: Fields<'_>) -> Self {
+        Extent { first: fields.u32(), file: fields.u32(), offset: fields.u64(), size: fields.u64() }
+    }
+}
+
+impl Record for FileRecord {
+    const SIZE: usize = 60;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let Version { device, inode, size, modified, changed } = self.version;
+        for number in [device, inode, size, modified.0.cast_unsigned(), changed.0.cast_unsigned()] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for number in [modified.1, changed.1, self.directory, self.name.start, self.name.length.into()] {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+
+    fn decode(mut fields: Fields<'_>) -> Self {
+        let [device, inode, size, modified, changed] = [(); 5].map(|()| fields.u64());
+        let [modified_nanoseconds, changed_nanoseconds, directory] = [(); 3].map(|()| fields.u32());
+        let modified = (modified.cast_signed(), modified_nanoseconds);
+        let changed = (changed.cast_signed(), changed_nanoseconds);
+        FileRecord { directory, name: fields.name(), version: Version { device, inode, size, modified, changed } }
+    }
+}
+
+impl Record for DirectoryRecord {
+    const SIZE: usize = 12;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        for number in [self.parent, self.name.start, self.name.length.into()] {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+
+    fn decode(mut fields: Fields<'_>) -> Self {
+        DirectoryRecord { parent: fields.u32(), name: fields.name() }
+    }
+}
+
+/// Reads numbers one after the other from bytes that suffice.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (field, rest) = self.0.split_first_chunk().expect("a record is as long as its fields");
+        self.0 = rest;
+        *field
+    }
+
+    pub(crate) fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn name(&mut self) -> Name {
+        Name { start: self.u32(), length: self.u32() as u16 }
+    }
+}
+
+/// How many records and bytes the tables have, in the order in which they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) extents: u64,
+    pub(crate) files: u64,
+    pub(crate) directories: u64,
+    pub(crate) names: u64,
+}
+
+/// The tables of an image.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    bytes: Bytes,
+    sizes: Sizes,
+}
+
+impl Tables {
+    /// Encodes tables: extents sorted by their first block, then the rest.
+    pub(crate) fn encode(extents: &[Extent], files: &[FileRecord], directories: &[DirectoryRecord], names: &[u8]) -> (Vec<u8>, Sizes) {
+        let mut bytes = Vec::with_capacity(
+            extents.len() * Extent::SIZE + files.len() * FileRecord::SIZE + directories.len() * DirectoryRecord::SIZE + names.len(),
+        );
+        extents.iter().for_each(|extent| extent.encode(&mut bytes));
+        files.iter().for_each(|file| file.encode(&mut bytes));
+        directories.iter().for_each(|directory| directory.encode(&mut bytes));
+        bytes.extend(names);
+        let sizes = Sizes {
+            extents: extents.len() as u64,
+            files: files.len() as u64,
+            directories: directories.len() as u64,
+            names: names.len() as u64,
+        };
+        (bytes, sizes)
+    }
+
+    pub(crate) fn new(bytes: Bytes, sizes: Sizes) -> Self {
+        Tables { bytes, sizes }
+    }
+
+    pub(crate) fn in_memory(&self) -> Option<(&[u8], Sizes)> {
+        match &self.bytes {
+            Bytes::Memory(bytes) => Some((bytes, self.sizes)),
+            Bytes::File { .. } => None,
+        }
+    }
+
+    /// The last extent that begins with a block or before it. O(log n).
+    pub(crate) fn extent(&self, block: u64) -> Result<Option<Extent>, BlockError> {
+        let (mut low, mut high) = (0, self.sizes.extents);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if u64::from(self.record::<Extent>(0, middle)?.first) <= block { low = middle + 1 } else { high = middle }
+        }
+        match low.checked_sub(1) {
+            Some(index) => self.record(0, index).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The record of a file.
+    pub(crate) fn file(&self, number: u32) -> Result<FileRecord, BlockError> {
+        if u64::from(number) >= self.sizes.files {
+            return Err(BlockError::Damaged("an extent names no file"));
+        }
+        self.record(self.files(), number.into())
+    }
+
+    /// A file's path on the host.
+    pub(crate) fn path(&self, file: &FileRecord) -> Result<PathBuf, BlockError> {
+        let mut names = vec![self.name(file.name)?];
+        let mut directory = file.directory;
+        while directory != NONE {
+            if names.len() == DEPTH_MAX || u64::from(directory) >= self.sizes.directories {
+                return Err(BlockError::Damaged("a file has no directory"));
+            }
+            let record: DirectoryRecord = self.record(self.directories(), directory.into())?;
+            names.push(self.name(record.name)?);
+            directory = record.parent;
+        }
+        Ok(names.into_iter().rev().map(OsString::from_vec).collect())
+    }
+
+    fn name(&self, name: Name) -> Result<Vec<u8>, BlockError> {
+        let mut bytes = vec![0; name.length.into()];
+        if u64::from(name.start) + u64::from(name.length) > self.sizes.names {
+            return Err(BlockError::Damaged("a file has no name"));
+        }
+        self.bytes.read(self.names() + u64::from(name.start), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn record<R: Record>(&self, table: u64, index: u64) -> Result<R, BlockError> {
+        // Room for the largest record.
+        let mut bytes = [0; FileRecord::SIZE];
+        self.bytes.read(table + index * R::SIZE as u64, &mut bytes[..R::SIZE])?;
+        Ok(R::decode(Fields(&bytes[..R::SIZE])))
+    }
+
+    fn files(&self) -> u64 {
+        self.sizes.extents * Extent::SIZE as u64
+    }
+
+    fn directories(&self) -> u64 {
+        self.files() + self.sizes.files * FileRecord::SIZE as u64
+    }
+
+    fn names(&self) -> u64 {
+        self.directories() + self.sizes.directories * DirectoryRecord::SIZE as u64
+    }
+}

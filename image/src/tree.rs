@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file tree in few bytes: inodes, entries and names, each in one array, so that a million files take some 150 MB.
+
+use std::{fs::File, hash::BuildHasher, hash::RandomState, sync::Arc};
+
+use hashbrown::HashTable;
+
+use crate::{
+    Attributes, Error,
+    format::FileType,
+    tables::{DirectoryRecord, FileRecord},
+};
+
+/// A place in [`Tree::inodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct InodeId(u32);
+
+impl InodeId {
+    pub(crate) const ROOT: InodeId = InodeId(0);
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Bytes in [`Tree::names`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    pub(crate) start: u32,
+    pub(crate) length: u16,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) attributes: Attributes,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    Directory {
+        parent: InodeId,
+        /// Made as a parent only, so that its attributes may still be given.
+        implied: bool,
+    },
+    Bytes(Vec<u8>),
+    /// Bytes of the host's file with this number in [`Tree::files`], from `offset` on.
+    Host {
+        file: u32,
+        offset: u64,
+        size: u64,
+    },
+    Symlink(Name),
+    Special {
+        kind: FileType,
+        device: u32,
+    },
+}
+
+impl Content {
+    pub(crate) fn kind(&self) -> FileType {
+        match self {
+            Content::Directory { .. } => FileType::Directory,
+            Content::Bytes(_) | Content::Host { .. } => FileType::Regular,
+            Content::Symlink(_) => FileType::Symlink,
+            Content::Special { kind, .. } => *kind,
+        }
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) directory: InodeId,
+    pub(crate) name: Name,
+    pub(crate) inode: InodeId,
+}
+
+/// Everything that an image is made from. An inode without an entry does not get into the image, but the root.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) inodes: Vec<Inode>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) names: Vec<u8>,
+    /// Files of the host that hold data.
+    pub(crate) files: Vec<FileRecord>,
+    /// Directories of the host, as far as the names of files need them.
+    pub(crate) directories: Vec<DirectoryRecord>,
+    /// Files that stay open, by number, because their names may lead elsewhere later or nowhere.
+    pub(crate) held: Vec<(u32, Arc<File>)>,
+    /// Entries by directory and name.
+    index: HashTable<u32>,
+    /// Seeded, because names may come from an archive whose author wants them to collide.
+    hasher: RandomState,
+}
+
+impl Tree {
+    /// A root and nothing in it.
+    pub(crate) fn new() -> Self {
+        let content = Content::Directory { parent: InodeId::ROOT, implied: true };
+        Tree {
+            inodes: vec![Inode { attributes: Attributes::root(0o755), content }],
+            entries: Vec::new(),
+            names: Vec::new(),
+            files: Vec::new(),
+            directories: Vec::new(),
+            held: Vec::new(),
+            index: HashTable::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    pub(crate) fn inode(&self, id: InodeId) -> &Inode {
+        &self.inodes[id.index()]
+    }
+
+    pub(crate) fn inode_mut(&mut self, id: InodeId) -> &mut Inode {
+        &mut self.inodes[id.index()]
+    }
+
+    pub(crate) fn text(&self, name: Name) -> &[u8] {
+        text(&self.names, name)
+    }
+
+    /// Keeps a string of at most 65,535 bytes.
+    pub(crate) fn intern(&mut self, bytes: &[u8]) -> Result<Name, Error> {
+        let (Ok(start), Ok(length)) = (u32::try_from(self.names.len()), u16::try_from(bytes.len())) else {
+            return Err(Error::TooManyNames);
+        };
+        self.names.extend_from_slice(bytes);
+        Ok(Name { start, length })
+    }
+
+    pub(crate) fn add(&mut self, attributes: Attributes, content: Content) -> Result<InodeId, Error> {
+        let id = u32::try_from(self.inodes.len()).map_err(|_| Error::TooManyNames)?;
+        self.inodes.push(Inode { attributes, content });
+        Ok(InodeId(id))
+    }
+
+    /// Adds a file of the host.
+    pub(crate) fn add_file(&mut self, record: FileRecord) -> Result<u32, Error> {
+        let number = u32::try_from(self.files.len()).map_err(|_| Error::TooManyNames)?;
+        self.files.push(record);
+        Ok(number)
+    }
+
+    /// Adds a directory of the host.
+    pub(crate) fn add_directory(&mut self, record: DirectoryRecord) -> Result<u32, Error> {
+        let number = u32::try_from(self.directories.len()).map_err(|_| Error::TooManyNames)?;
+        self.directories.push(record);
+        Ok(number)
+    }
+
+    /// What a name in a directory stands for.
+    pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<InodeId> {
+        self.slot(directory, name).map(|slot| self.entries[slot as usize].inode)
+    }
+
+    /// Lets a name stand for an inode; what it stood for before is returned and has a name less.
+    pub(crate) fn link(&mut self, directory: InodeId, name: &[u8], inode: InodeId) -> Result<Option<InodeId>, Error> {
+        if let Some(slot) = self.slot(directory, name) {
+            return Ok(Some(std::mem::replace(&mut self.entries[slot as usize].inode, inode)));
+        }
+        let name = self.intern(name)?;
+        self.link_new(directory, name, inode)?;
+        Ok(None)
+    }
+
+    /// Lets a name that is not in the directory yet stand for an inode.
+    pub(crate) fn link_new(&mut self, directory: InodeId, name: Name, inode: InodeId) -> Result<(), Error> {
+        let slot = u32::try_from(self.entries.len()).map_err(|_| Error::TooManyNames)?;
+        self.entries.push(Entry { directory, name, inode });
+        let Tree { entries, names, hasher, index, .. } = self;
+        let hash = |slot: u32| {
+            let entry = &entries[slot as usize];
+            hasher.hash_one((entry.directory, text(names, entry.name)))
+        };
+        index.insert_unique(hash(slot), slot, |&slot| hash(slot));
+        Ok(())
+    }
+
+    fn slot(&self, directory: InodeId, name: &[u8]) -> Option<u32> {
+        let same = |&slot: &u32| {
+            let entry = &self.entries[slot as usize];
+            entry.directory == directory && self.text(entry.name) == name
+        };
+        self.index.find(self.hasher.hash_one((directory, name)), same).copied()
+    }
+}
+
+fn text(names: &[u8], name: Name) -> &[u8] {
+    &names[name.start as usize..][..usize::from(name.length)]
+}
