@@ -12,7 +12,9 @@ pub enum HostError {
     )]
     NoKvm,
     /// KVM is there, but not for this user.
-    #[error("/dev/kvm may not be opened by this user: add the user to the group that owns it (usually `kvm`), or run as root")]
+    #[error(
+        "/dev/kvm may not be opened by this user: give the group that owns it (usually `kvm`) access, and add the user to it; or run as root"
+    )]
     KvmForbidden,
     /// KVM is too old or was built without something.
     #[error("this host's KVM lacks {0}: a newer Linux is needed")]

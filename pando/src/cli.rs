@@ -8,6 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use pando_kernel::Share;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a static Linux program in a cell of its own
-    #[command(after_help = manual::after_help())]
+    #[command(after_help = manual::after_help(), override_usage = "pando run [OPTIONS] PROGRAM [ARGS]...")]
     Run(Box<Run>),
     /// Look at this host and say whether and how Pando runs on it
     Doctor(Doctor),
@@ -66,7 +67,7 @@ pub(crate) struct Run {
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
     pub(crate) volumes: Vec<Volume>,
 
-    /// The most memory that the cell may have, tables included: bytes, or with K, M or G [default: a quarter of the host's]
+    /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
 
@@ -90,13 +91,21 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) trap_calls: bool,
 
-    /// The program: a path, or a name to look for in PATH
-    #[arg(value_name = "PROGRAM")]
-    pub(crate) program: OsString,
+    /// The program, a path or a name to look for in PATH, and its arguments: from the program on, nothing is an option of Pando's
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
 
-    /// Its arguments
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) arguments: Vec<OsString>,
+impl Run {
+    /// The program as it was named.
+    pub(crate) fn program(&self) -> &OsString {
+        &self.words[0]
+    }
+
+    /// What it is given: its own name first.
+    pub(crate) fn arguments(&self) -> &[OsString] {
+        &self.words
+    }
 }
 
 #[derive(Debug, Args)]
@@ -109,9 +118,10 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// Which: without a name, those there are
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(pando_bench::NAMES))]
     pub(crate) name: Option<String>,
 
-    /// A few seconds at small sizes: shows that all works; the figures mean little
+    /// Seconds instead of minutes, at small sizes: shows that all works; the figures mean little
     #[arg(long)]
     pub(crate) brief: bool,
 
@@ -121,6 +131,12 @@ pub(crate) struct Bench {
 }
 
 /// Prints the completions that a shell loads.
-pub(crate) fn print_completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "pando", &mut std::io::stdout());
+///
+/// # Errors
+/// Nobody takes them.
+pub(crate) fn print_completions(shell: clap_complete::Shell) -> std::io::Result<()> {
+    // Into memory first: what generates them panics where it cannot write.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pando", &mut text);
+    std::io::stdout().write_all(&text)
 }

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
 use serde_json::json;
+use std::io::Write;
 
 /// How a finding bears on running cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +31,17 @@ struct Finding {
 pub(crate) fn doctor(options: &Doctor) -> Result<u8, Failure> {
     let findings = examine();
     let sick = findings.iter().any(|finding| finding.grade == Grade::Bad);
+    let mut output = anstream::stdout();
     if options.json {
         let list: Vec<_> =
             findings.iter().map(|finding| json!({ "what": finding.what, "grade": word(finding.grade), "found": finding.found })).collect();
-        println!("{}", json!({ "runs": !sick, "findings": list }));
+        writeln!(output, "{}", json!({ "runs": !sick, "findings": list }))?;
     } else {
         for finding in &findings {
             let style = style(finding.grade);
-            anstream::println!("{style}{:>4}{style:#}  {:<16}{}", word(finding.grade), finding.what, finding.found);
+            writeln!(output, "{style}{:>4}{style:#}  {:<16}{}", word(finding.grade), finding.what, finding.found)?;
         }
-        println!("\n{}", if sick { "Pando cannot run cells on this host." } else { "Pando runs on this host." });
+        writeln!(output, "\n{}", if sick { "Pando cannot run cells on this host." } else { "Pando runs on this host." })?;
     }
     Ok(u8::from(sick))
 }

@@ -15,7 +15,7 @@ const NOT_FOUND: u8 = 127;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// There is no such program.
-    #[error("{}: not found: give a path, or a name that PATH leads to", .0.display())]
+    #[error("`{}` was not found{}", .0.display(), if .0.as_encoded_bytes().contains(&b'/') { "" } else { ": give a path, or a name that PATH leads to" })]
     NotFound(OsString),
     /// The program cannot be executed.
     #[error("{}: {why}", program.display())]
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
         /// What was named.
         program: OsString,
         /// What is wrong with it.
-        why: &'static str,
+        why: String,
     },
     /// A file that was to be shown cannot be.
     #[error("-v {}: {why}", file.display())]
@@ -48,6 +48,9 @@ pub(crate) enum Failure {
     /// The cell could not be made.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// What a command has to say could not be said.
+    #[error("cannot write to standard output: {0}")]
+    Print(#[from] std::io::Error),
     /// A standard stream failed.
     #[error("cannot write the program's output: {0}")]
     Output(std::io::Error),

@@ -5,6 +5,7 @@ use crate::options::Variable;
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub(crate) enum NoProgram {
     /// There is none.
     NotFound,
     /// There is something, but not to be executed.
-    NotExecutable(&'static str),
+    NotExecutable(String),
 }
 
 /// Finds a program: by its path if the name holds a slash, in PATH otherwise.
@@ -56,17 +57,41 @@ pub(crate) fn find_program(name: &OsStr) -> Result<PathBuf, NoProgram> {
 }
 
 fn check(path: &Path) -> Result<PathBuf, NoProgram> {
-    let metadata = std::fs::metadata(path).map_err(|_| NoProgram::NotFound)?;
+    let refused = |why: &str| Err(NoProgram::NotExecutable(why.into()));
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Err(NoProgram::NotFound),
+        Err(error) => return Err(NoProgram::NotExecutable(plain(&error))),
+    };
     if metadata.is_dir() {
-        return Err(NoProgram::NotExecutable("is a directory"));
+        return refused("is a directory");
     }
     if !metadata.is_file() {
-        return Err(NoProgram::NotExecutable("is not a regular file"));
+        return refused("is not a regular file");
     }
     if metadata.permissions().mode() & 0o111 == 0 {
-        return Err(NoProgram::NotExecutable("is not executable: chmod +x it if it is a program"));
+        return refused("is not executable: chmod +x it if it is a program");
     }
-    std::path::absolute(path).map_err(|_| NoProgram::NotFound)
+    match std::fs::File::open(path) {
+        Ok(_) => absolute(path).map_err(|error| NoProgram::NotExecutable(plain(&error))),
+        Err(error) => Err(NoProgram::NotExecutable(format!("cannot be read: {}", plain(&error)))),
+    }
+}
+
+/// The same place with nothing relative in it; what the last name is, a link for instance, stays.
+pub(crate) fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    let Some(name) = path.file_name() else { return path.canonicalize() };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(parent.canonicalize()?.join(name))
+}
+
+/// What the system says, without the number that means nothing to people.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((text, _)) => text.to_lowercase(),
+        None => text,
+    }
 }
 
 /// What a program sees of the environment: where things are, in which language and time zone to speak of them, and what it was given by name.

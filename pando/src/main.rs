@@ -18,6 +18,7 @@ mod terminal;
 mod watch;
 
 use clap::Parser;
+use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -29,10 +30,7 @@ fn main() -> ExitCode {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
-        cli::Command::Completions { shell } => {
-            cli::print_completions(shell);
-            Ok(0)
-        }
+        cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),
         cli::Command::Manual { command } => manual::print(command.as_deref()),
     };
     match outcome {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What options' values mean: each is a type that only a sensible value makes, and its error says how to write one.
 
+use crate::host;
 use pando_kernel::Share;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// A file or directory of the host, and where the cell sees it.
@@ -32,12 +33,27 @@ impl Volume {
         if host.is_empty() || cell.is_empty() {
             return Err("a path is missing: give HOST:CELL, HOST:CELL:ro, or a PATH to see under its own name".into());
         }
-        let absolute = |path: &OsStr| std::path::absolute(path).map_err(|error| error.to_string());
+        let absolute = |path: &OsStr| host::absolute(Path::new(path)).map_err(|error| host::plain(&error));
         if parts.len() > 1 && !Path::new(cell).is_absolute() {
             return Err(format!("`{}` is where the cell shall see it: an absolute path, such as /data", cell.display()));
         }
-        Ok(Volume { host: absolute(host)?, cell: absolute(cell)?, writable })
+        let host = absolute(host)?;
+        let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
+        Ok(Volume { host, cell, writable })
     }
+}
+
+/// A path of the cell, in which nothing is a link yet, so that `..` can be taken at its word.
+fn without_dots(path: &Path) -> Result<PathBuf, String> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if !plain.pop() => return Err(format!("`{}` leads above the root", path.display())),
+            Component::ParentDir | Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    Ok(plain)
 }
 
 /// A variable for the program's environment.

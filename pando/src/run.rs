@@ -14,7 +14,6 @@ use pando_kernel::{CellId, Config, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Streams, Template, Terminals, forward};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -33,18 +32,21 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }
-    let path = host::find_program(&options.program).map_err(|problem| match problem {
-        NoProgram::NotFound => Failure::NotFound(options.program.clone()),
-        NoProgram::NotExecutable(why) => Failure::NotExecutable { program: options.program.clone(), why },
+    let path = host::find_program(options.program()).map_err(|problem| match problem {
+        NoProgram::NotFound => Failure::NotFound(options.program().clone()),
+        NoProgram::NotExecutable(why) => Failure::NotExecutable { program: options.program().clone(), why },
     })?;
     let (kernel, cell) = prepare(options, &path)?;
     let outcome = attend(options, &Arc::new(kernel), cell)?;
+    let (status, said) = told(&outcome);
     match options.stats {
-        Some(StatsFormat::Table) => eprint!("{}", stats::table(&outcome)),
+        // Its first line says how the cell ended.
+        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome)),
         Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome)),
+        None if said => say::problem(&format_args!("{}: {}", options.program().display(), outcome.end)),
         None => {}
     }
-    Ok(report(&options.program, &outcome))
+    Ok(status)
 }
 
 /// Starts the cell and gives it the host's streams, signals and terminal until it has ended.
@@ -84,7 +86,7 @@ fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
     let program = Program {
         path: path.as_os_str().as_bytes().to_vec(),
         directory: options.directory.clone().unwrap_or_else(directory).into_os_string().into_vec(),
-        arguments: std::iter::once(&options.program).chain(&options.arguments).map(|argument| argument.as_bytes().to_vec()).collect(),
+        arguments: options.arguments().iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: host::environment(&options.variables),
         terminals: terminals(options),
         calls: Calls { trace: options.strace, trap: options.trap_calls },
@@ -124,7 +126,7 @@ fn directory() -> PathBuf {
 fn files(options: &Run, program: &Path) -> Result<Builder, Failure> {
     let mut files = Builder::new();
     let host_file = |path: &Path| HostFile::new(path).map_err(|error| error.to_string());
-    let file = host_file(program).map_err(|_| Failure::NotExecutable { program: options.program.clone(), why: "cannot be read" })?;
+    let file = host_file(program).map_err(|why| Failure::NotExecutable { program: options.program().clone(), why })?;
     files.file(program.as_os_str().as_bytes(), file.attributes(), file).map_err(LaunchError::from)?;
     // A second name for the same file, or a directory that is there already, changes nothing.
     let _ = files.directory(directory().as_os_str().as_bytes(), Attributes::root(0o755));
@@ -143,17 +145,16 @@ fn files(options: &Run, program: &Path) -> Result<Builder, Failure> {
     Ok(files)
 }
 
-/// Says how the program ended, where that is not its own affair, and with which status to tell the caller.
-fn report(program: &OsString, outcome: &Outcome) -> u8 {
+/// The status that tells the caller how the program ended, and whether that needs a word: it does where it is not the program's own affair.
+fn told(outcome: &Outcome) -> (u8, bool) {
     let status = match &outcome.end {
-        End::Exited { status } => return *status,
-        End::Signalled { signal: SIGPIPE, .. } => return 128 + SIGPIPE,
+        End::Exited { status } => return (*status, false),
+        End::Signalled { signal: SIGPIPE, .. } => return (128 + SIGPIPE, false),
         End::Signalled { signal, .. } => 128_u8.saturating_add(*signal),
         End::TimedOut => TIMED_OUT,
         End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } => 128 + 11,
         End::Quota | End::MachineFull | End::Killed => 128 + 9,
         End::Host(_) => OWN_FAILURE,
     };
-    say::problem(&format_args!("{}: {}", program.display(), outcome.end));
-    status
+    (status, true)
 }

@@ -3,16 +3,17 @@
 
 use pando_kernel::{End, Outcome, Report};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::fmt::Write;
 
 /// The figures of an ended cell, a line each.
-pub(crate) fn table(outcome: &Outcome) -> String {
+pub(crate) fn table(program: &OsStr, outcome: &Outcome) -> String {
     let Outcome { counters, usage, report, end } = outcome;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<24}{value:>14}");
     };
-    line("CPU time", format!("{:.3} ms", counters.cpu.as_secs_f64() * 1e3));
+    line("time on a vCPU", format!("{:.3} ms", counters.cpu.as_secs_f64() * 1e3));
     line("memory, at most", usage.peak.to_string());
     line("memory quota", usage.quota.to_string());
     line("exits", counters.exits.to_string());
@@ -28,7 +29,7 @@ pub(crate) fn table(outcome: &Outcome) -> String {
     if !numbers.is_empty() {
         line("  their numbers", numbers.join(" "));
     }
-    format!("pando: the cell {end}\n{text}")
+    format!("pando: {}: {end}\n{text}", program.display())
 }
 
 /// The numbers of the system calls that the libOS does not implement.

@@ -119,7 +119,7 @@ fn stats_are_figures_on_standard_error() {
     assert_eq!((outcome.status, &outcome.output), (0, &plain.output));
     let errors = &outcome.errors;
     assert!(errors.starts_with("pando: ") && errors.contains("status 0"), "{errors}");
-    assert!(figure(errors, "CPU time") > 0.0);
+    assert!(figure(errors, "time on a vCPU") > 0.0);
     assert!(figure(errors, "memory quota") == 32.0 && (0.1..32.0).contains(&figure(errors, "memory, at most")), "{errors}");
     // Busybox reads at most 64 KiB at a time.
     assert!(figure(errors, "system calls made") >= 2.0 && figure(errors, "exits") >= figure(errors, "system calls"), "{errors}");
@@ -145,6 +145,36 @@ fn stats_for_scripts_are_one_object() {
 fn stats_of_a_program_that_died_say_how() {
     if kvm_is_there() {
         let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats", "--timeout", "0.2"]).cell();
-        assert!(outcome.status == 124 && outcome.errors.contains("time was up") && outcome.errors.contains("CPU time"), "{outcome:?}");
+        assert!(
+            outcome.status == 124 && outcome.errors.contains("time was up") && outcome.errors.contains("time on a vCPU"),
+            "{outcome:?}"
+        );
     }
+}
+
+#[test]
+fn from_the_program_on_nothing_is_an_option_of_pandos() {
+    if !kvm_is_there() {
+        return;
+    }
+    let outcome = pando(&["run", "busybox", "--help"]);
+    assert!(text(&outcome.output).starts_with("BusyBox"), "{outcome:?}");
+    let outcome = pando(&["run", "busybox", "echo", "--help", "-t", "--stats"]);
+    assert_eq!((outcome.status, text(&outcome.output)), (0, "--help -t --stats\n"));
+}
+
+#[test]
+fn relative_paths_lead_where_they_lead_on_the_host() {
+    if !kvm_is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let below = folder.path().join("below");
+    std::fs::create_dir(&below).expect("an empty directory");
+    std::fs::write(folder.path().join("data"), "beside\n").expect("room for a file");
+    std::fs::copy("/bin/busybox", folder.path().join("busybox")).expect("busybox is there");
+    let mut command = Command::new(PANDO);
+    command.args(["run", "-v", "../data", "--", "../busybox", "cat", "../data"]).current_dir(&below);
+    let outcome = finish(command, Input::Nothing);
+    assert_eq!((outcome.status, text(&outcome.output)), (0, "beside\n"), "{outcome:?}");
 }
