@@ -31,7 +31,7 @@ macro_rules! events {
 events! {
     /// The deadline in the timer register has passed; some amount of physical time has gone by.
     Timer = 0,
-    /// The console took descriptors from the transmit ring or filled some of the receive ring.
+    /// The kernel took descriptors from the rings of the console or of the channel, or filled some.
     Console = 1,
     /// This cell is a new generation: identity and entropy have changed.
     Generation = 2,

@@ -15,6 +15,8 @@ pub const MAX_WRITE_BYTES: u64 = 4096;
 pub const TRANSMIT_DESCRIPTORS: usize = 64;
 /// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.
 pub const RECEIVE_DESCRIPTORS: usize = 16;
+/// Descriptors in each ring of the channel to the operator: whoever uses it waits for answers anyway.
+pub const CHANNEL_DESCRIPTORS: usize = 8;
 /// Bytes that one descriptor may name: bounds what the kernel copies at an exit.
 pub const MAX_DESCRIPTOR_BYTES: u32 = 1 << 18;
 /// Bytes of a cell's host name, as Linux's `utsname` holds it.

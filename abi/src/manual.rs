@@ -113,6 +113,7 @@ fn bounds(out: &mut dyn Write) -> Result {
         ("bytes of one `write`", limits::MAX_WRITE_BYTES),
         ("descriptors of the console's transmit ring", limits::TRANSMIT_DESCRIPTORS as u64),
         ("descriptors of the console's receive ring", limits::RECEIVE_DESCRIPTORS as u64),
+        ("descriptors of each ring of the channel", limits::CHANNEL_DESCRIPTORS as u64),
         ("bytes of one descriptor", u64::from(limits::MAX_DESCRIPTOR_BYTES)),
         ("bytes of a host name", limits::HOST_NAME_BYTES as u64),
         ("bytes of entropy per generation", limits::ENTROPY_BYTES as u64),

@@ -5,7 +5,7 @@
 //! the ring's length. The kernel reads the rings when the cell exits anyway, or at a doorbell. A cell that writes nonsense into its rings confuses only
 //! itself: the kernel copies a descriptor, checks it, then uses the copy, and clamps a `posted` that runs ahead of the ring.
 
-use crate::limits::{RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use crate::limits::{CHANNEL_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 
 /// A stretch of the cell's memory, in the space that is running when the kernel looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Descriptor {
     pub address: u64,
     /// How many bytes; in a taken receive descriptor how many arrived (0: the input has ended).
     pub length: u32,
-    /// For the console's transmit ring the stream: 1 output, 2 errors.
+    /// For the console's transmit ring the stream: 1 output, 2 errors. For requests 1.
     pub tag: u32,
 }
 
@@ -56,11 +56,16 @@ pub struct ConsoleRings {
     pub transmit: Ring<TRANSMIT_DESCRIPTORS>,
     /// Room for bytes to the cell.
     pub receive: Ring<RECEIVE_DESCRIPTORS>,
+    /// Bytes for the operator itself, if it has opened a channel: requests.
+    pub requests: Ring<CHANNEL_DESCRIPTORS>,
+    /// Room for the operator's answers.
+    pub answers: Ring<CHANNEL_DESCRIPTORS>,
 }
 
 const _: () = assert!(size_of::<Descriptor>() == Descriptor::SIZE);
 const _: () = assert!(size_of::<ConsoleRings>() <= crate::PAGE_SIZE as usize);
-const _: () = assert!(TRANSMIT_DESCRIPTORS.is_power_of_two() && RECEIVE_DESCRIPTORS.is_power_of_two());
+const _: () =
+    assert!(TRANSMIT_DESCRIPTORS.is_power_of_two() && RECEIVE_DESCRIPTORS.is_power_of_two() && CHANNEL_DESCRIPTORS.is_power_of_two());
 
 /// [`Descriptor::tag`] of the console's output.
 pub const OUTPUT: u32 = 1;

@@ -9,9 +9,9 @@ use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
 use crate::memory::spaces::Obstacle;
 use crate::memory::{Access, Fault, Shortage};
+use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::offset;
-use pando_abi::{Event, Refusal};
 use pando_machine::{Exception, Exit, Nanos, Root};
 
 /// What the worker does next.
@@ -81,7 +81,7 @@ impl State {
         if self.running(id).0.cell.unconfirmed.is_some() {
             return self.entry(id, now);
         }
-        if let Err(shortage) = self.serve_console(id) {
+        if let Err(shortage) = self.serve_rings(id) {
             return Err(self.short(id, shortage));
         }
         let (occupant, frames) = self.running(id);
@@ -111,12 +111,9 @@ impl State {
     }
 
     /// Looks at the cell's rings.
-    fn serve_console(&mut self, id: CellId) -> Result<(), Shortage> {
+    fn serve_rings(&mut self, id: CellId) -> Result<(), Shortage> {
         let (occupant, frames) = self.running(id);
-        if occupant.console.serve(frames, &mut occupant.cell.memory)? {
-            occupant.cell.events = occupant.cell.events.with(Event::Console);
-        }
-        Ok(())
+        occupant.serve(frames)
     }
 
     /// Handles an exit of a cell whose context is back in place.
@@ -218,7 +215,7 @@ impl State {
     /// Performs an operation, or its next piece.
     fn perform(&mut self, id: CellId, operation: Operation, now: Nanos) -> Next {
         match operation {
-            Operation::Exit { status, signal, address, instruction } => match self.serve_console(id) {
+            Operation::Exit { status, signal, address, instruction } => match self.serve_rings(id) {
                 Ok(()) => ended(match signal {
                     0 => End::Exited { status },
                     signal => End::Signalled { signal, address, instruction },
@@ -247,7 +244,7 @@ impl State {
     }
 
     fn idle(&mut self, id: CellId, until: Nanos, now: Nanos) -> Next {
-        if let Err(shortage) = self.serve_console(id) {
+        if let Err(shortage) = self.serve_rings(id) {
             self.running(id).0.cell.operation = Some(Operation::Idle { until });
             return self.short(id, shortage);
         }

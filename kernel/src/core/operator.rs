@@ -100,7 +100,7 @@ impl Kernel {
                 state.unreserve(id);
                 return Err(obstacle.into());
             }
-            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)), allowance: None });
+            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)), channel: None, allowance: None });
             Ok(id)
         })
     }
@@ -135,8 +135,9 @@ impl Kernel {
         occupant.cell.is_template |= source_state == CellState::Frozen;
         let cell = occupant.cell.clone_as(id, frames, account);
         let console = occupant.console.clone_with(waker(&self.shared, id));
+        let channel = occupant.channel.as_ref().map(|channel| Box::new(channel.clone_with(waker(&self.shared, id))));
         let allowance = occupant.allowance;
-        state.settle_in(Occupant { cell, console, allowance });
+        state.settle_in(Occupant { cell, console, channel, allowance });
         Ok(id)
     }
 
@@ -368,6 +369,17 @@ impl Kernel {
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         Ok(Arc::clone(occupant.console.port()))
+    }
+
+    /// The operator's end of a channel to a cell, which is opened if there is none yet: what the libOS says to the operator itself, and its answers.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn channel(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        let channel = occupant.channel.get_or_insert_with(|| Box::new(Console::channel(waker(&self.shared, id))));
+        Ok(Arc::clone(channel.port()))
     }
 
     /// What a living cell is doing, what it did and what memory it has.

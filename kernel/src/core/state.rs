@@ -13,6 +13,7 @@ use pando_abi::Event;
 use pando_machine::{Machine, Nanos, PageCount};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,31 @@ use std::time::Duration;
 pub(super) struct Occupant {
     pub(super) cell: Cell,
     pub(super) console: Console,
+    /// A way to the operator itself, if that has opened one.
+    pub(super) channel: Option<Box<Console>>,
     /// What it may have of a vCPU's time; `None`: whatever is to be had.
     pub(super) allowance: Option<Allowance>,
+}
+
+impl Occupant {
+    /// Lets the rings of its devices move what can be moved.
+    ///
+    /// # Errors
+    /// No memory for a page of the cell's that would have to be made.
+    pub(super) fn serve(&mut self, frames: &mut Frames) -> Result<(), Shortage> {
+        for device in iter::once(&mut self.console).chain(self.channel.as_deref_mut()) {
+            if device.serve(frames, &mut self.cell.memory)? {
+                self.cell.events = self.cell.events.with(Event::Console);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells who listens that the cell will say nothing any more.
+    pub(super) fn close(&self) {
+        self.console.port().close();
+        self.channel.iter().for_each(|channel| channel.port().close());
+    }
 }
 
 /// A place for a cell.
@@ -250,7 +274,8 @@ impl State {
             return;
         }
         let Place::Living(occupant) = std::mem::replace(place, Place::Empty) else { return };
-        let Occupant { mut cell, console, .. } = *occupant;
+        occupant.close();
+        let mut cell = occupant.cell;
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
         let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report };
@@ -259,7 +284,6 @@ impl State {
         }
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
-        console.port().close();
         self.places[id.index as usize].1 = Place::Ended(Box::new(outcome));
         self.news = true;
     }

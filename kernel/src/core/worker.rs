@@ -198,7 +198,7 @@ impl Worker {
                 let (occupant, _) = state.running(id);
                 occupant.cell.state = CellState::Frozen;
                 // It will not say anything any more.
-                occupant.console.port().close();
+                occupant.close();
                 shared.changed.notify_all();
             }
             Leave::Ended(end) => state.end(id, end),

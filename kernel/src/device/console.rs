@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The console: bytes in, bytes out, with back-pressure both ways.
 //!
+//! A cell's channel to its operator works the same way, through rings of its own.
+//!
 //! [`Console`] is the cell's side, served under the kernel lock; [`ConsolePort`] is the host's, with a lock of its own. Lock order: the kernel's, then the port's;
 //! a port's owner wakes the cell only after letting go of the port.
 
@@ -9,7 +11,7 @@ use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, Shortage, SpaceSet};
 use pando_abi::layout::CONSOLE_RINGS;
-use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{ConsoleRings, ERRORS, OUTPUT};
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -133,7 +135,7 @@ impl ConsolePort {
     }
 }
 
-/// The cell's end of a console.
+/// The cell's end of a console, or of a channel.
 pub struct Console {
     transmit: RingState,
     receive: RingState,
@@ -145,19 +147,26 @@ pub struct Console {
 impl Console {
     /// A console; `wake` is called, without any lock, when the cell should look again.
     pub(crate) fn new(wake: Box<dyn Fn() + Send + Sync>) -> Console {
-        let transmit = CONSOLE_RINGS + offset_of!(ConsoleRings, transmit) as u64;
-        let receive = CONSOLE_RINGS + offset_of!(ConsoleRings, receive) as u64;
-        Console {
-            transmit: RingState::new(transmit, TRANSMIT_DESCRIPTORS),
-            receive: RingState::new(receive, RECEIVE_DESCRIPTORS),
-            progress: 0,
-            port: Arc::new(ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake }),
-        }
+        let transmit = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, transmit) as u64, TRANSMIT_DESCRIPTORS);
+        let receive = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, receive) as u64, RECEIVE_DESCRIPTORS);
+        Console::at(transmit, receive, wake)
+    }
+
+    /// A channel to the operator, with the same `wake`.
+    pub(crate) fn channel(wake: Box<dyn Fn() + Send + Sync>) -> Console {
+        let requests = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, requests) as u64, CHANNEL_DESCRIPTORS);
+        let answers = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, answers) as u64, CHANNEL_DESCRIPTORS);
+        Console::at(requests, answers, wake)
+    }
+
+    fn at(transmit: RingState, receive: RingState, wake: Box<dyn Fn() + Send + Sync>) -> Console {
+        let port = ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake };
+        Console { transmit, receive, progress: 0, port: Arc::new(port) }
     }
 
     /// The console of a clone: the same place in the rings, nothing in the buffers.
     pub(crate) fn clone_with(&self, wake: Box<dyn Fn() + Send + Sync>) -> Console {
-        Console { transmit: self.transmit, receive: self.receive, progress: self.progress, ..Console::new(wake) }
+        Console { progress: self.progress, ..Console::at(self.transmit, self.receive, wake) }
     }
 
     /// The host's end.
@@ -181,7 +190,7 @@ impl Console {
         // Descriptors that lead nowhere may cost as much as the buffer holds, and no more.
         let mut budget = CONSOLE_BYTES;
         // The ring's length bounds the loop even if the cell's count runs on.
-        for _ in 0..TRANSMIT_DESCRIPTORS {
+        for _ in 0..self.transmit.length() {
             let Some(descriptor) = self.transmit.next(frames, memory) else { break };
             let stream = match descriptor.tag {
                 OUTPUT => Stream::Output,
@@ -239,7 +248,7 @@ impl Console {
         let mut moved = false;
         // As for transmitting: what is refused costs as well.
         let mut budget = CONSOLE_BYTES;
-        for _ in 0..RECEIVE_DESCRIPTORS {
+        for _ in 0..self.receive.length() {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
             let mut buffers = self.port.lock();
             if !buffers.input_wanted {

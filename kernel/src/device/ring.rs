@@ -23,6 +23,11 @@ impl RingState {
         RingState { address, length: length as u64, taken: 0 }
     }
 
+    /// How many descriptors there are.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
     /// The next descriptor that the cell has posted. A count that runs ahead of the ring, or backwards, is taken as far as the ring reaches.
     pub(crate) fn next(&self, frames: &Frames, memory: &mut SpaceSet) -> Option<Descriptor> {
         let mut bytes = [0; 16];

@@ -2,7 +2,7 @@
 //! A cell that idles, and a test that writes its rings: each kick makes the kernel look at them.
 
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
-use pando_abi::limits::{RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use pando_abi::limits::{CHANNEL_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{ConsoleRings, Descriptor};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::cell::State;
@@ -19,13 +19,17 @@ pub const MEMORY: u64 = 0x2000_0000;
 /// What a descriptor's length says when its memory was not the cell's to use.
 pub const FAULTED: u32 = u32::MAX;
 
-/// Which of the two rings.
+/// Which of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ring {
     /// From the cell.
     Transmit,
     /// To the cell.
     Receive,
+    /// From the cell to its operator.
+    Requests,
+    /// The operator's answers.
+    Answers,
 }
 
 impl Ring {
@@ -34,6 +38,8 @@ impl Ring {
             + match self {
                 Ring::Transmit => offset_of!(ConsoleRings, transmit),
                 Ring::Receive => offset_of!(ConsoleRings, receive),
+                Ring::Requests => offset_of!(ConsoleRings, requests),
+                Ring::Answers => offset_of!(ConsoleRings, answers),
             } as u64
     }
 
@@ -41,6 +47,7 @@ impl Ring {
         match self {
             Ring::Transmit => TRANSMIT_DESCRIPTORS as u64,
             Ring::Receive => RECEIVE_DESCRIPTORS as u64,
+            Ring::Requests | Ring::Answers => CHANNEL_DESCRIPTORS as u64,
         }
     }
 

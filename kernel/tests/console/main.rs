@@ -2,6 +2,7 @@
 //! The console: bytes in and out through rings, held back where nobody takes them, whatever a cell writes into its rings.
 
 mod bench;
+mod channel;
 mod rings;
 mod streams;
 mod torn;

@@ -4,6 +4,7 @@
 //! The kernel looks at the rings at every exit, so what is posted without a doorbell moves with the next system call; a doorbell is rung only by
 //! who must wait.
 
+pub mod channel;
 mod input;
 mod output;
 mod ring;

@@ -4,8 +4,7 @@
 use core::ptr::{addr_of_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use pando_abi::limits::{RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, Descriptor};
+use pando_abi::ring::{self as abi, ConsoleRings, Descriptor};
 use pando_abi::{Event, EventSet, layout};
 
 use crate::hypercall::{NO_DEADLINE, doorbell};
@@ -33,28 +32,40 @@ fn page() -> *mut ConsoleRings {
 impl Ring {
     /// The ring of output.
     pub(super) fn transmit() -> Ring {
-        // SAFETY: the kernel maps the page, aligned and writable, before the first instruction; counters are only used atomically.
-        unsafe {
-            let ring = addr_of_mut!((*page()).transmit);
-            Ring {
-                posted: AtomicU64::from_ptr(addr_of_mut!((*ring).posted)),
-                taken: AtomicU64::from_ptr(addr_of_mut!((*ring).taken)),
-                descriptors: addr_of_mut!((*ring).descriptors).cast(),
-                length: TRANSMIT_DESCRIPTORS as u64,
-            }
-        }
+        // SAFETY: the place is a ring of the page.
+        unsafe { Ring::at(addr_of_mut!((*page()).transmit)) }
     }
 
     /// The ring of input.
     pub(super) fn receive() -> Ring {
-        // SAFETY: as for `transmit`.
+        // SAFETY: the place is a ring of the page.
+        unsafe { Ring::at(addr_of_mut!((*page()).receive)) }
+    }
+
+    /// The ring of requests to the operator.
+    pub(super) fn requests() -> Ring {
+        // SAFETY: the place is a ring of the page.
+        unsafe { Ring::at(addr_of_mut!((*page()).requests)) }
+    }
+
+    /// The ring of its answers.
+    pub(super) fn answers() -> Ring {
+        // SAFETY: the place is a ring of the page.
+        unsafe { Ring::at(addr_of_mut!((*page()).answers)) }
+    }
+
+    /// A ring of the page.
+    ///
+    /// # Safety
+    /// 1. `ring` lies in the page of the console's rings.
+    unsafe fn at<const N: usize>(ring: *mut abi::Ring<N>) -> Ring {
+        // SAFETY: by condition 1; the kernel maps the page, aligned and writable, before the first instruction; counters are only used atomically.
         unsafe {
-            let ring = addr_of_mut!((*page()).receive);
             Ring {
                 posted: AtomicU64::from_ptr(addr_of_mut!((*ring).posted)),
                 taken: AtomicU64::from_ptr(addr_of_mut!((*ring).taken)),
                 descriptors: addr_of_mut!((*ring).descriptors).cast(),
-                length: RECEIVE_DESCRIPTORS as u64,
+                length: N as u64,
             }
         }
     }

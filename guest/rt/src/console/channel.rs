@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The channel to the operator: requests out, answers in. Only where the operator has opened one; elsewhere whoever waits here waits for ever.
+
+use core::ptr::from_mut;
+
+use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
+use pando_abi::ring::{Descriptor, OUTPUT};
+
+use super::ring::{NOT_THERE, Ring};
+use crate::hypercall::NO_DEADLINE;
+
+/// Sends bytes of the libOS, and waits until they were taken.
+pub fn send(bytes: &[u8]) {
+    let ring = Ring::requests();
+    for piece in bytes.chunks(MAX_DESCRIPTOR_BYTES as usize) {
+        // A slice's length fits, by the size of the pieces.
+        ring.post(Descriptor { address: piece.as_ptr().addr() as u64, length: piece.len() as u32, tag: OUTPUT });
+    }
+    ring.drain();
+}
+
+/// Waits for the operator's next bytes. Returns how many came, at least one unless there is no room; 0 as well once the operator will not say any more.
+pub fn receive(room: &mut [u8]) -> usize {
+    let length = room.len().min(MAX_DESCRIPTOR_BYTES as usize) as u32;
+    let ring = Ring::answers();
+    let number = ring.post(Descriptor { address: from_mut(room).cast::<u8>().expose_provenance() as u64, length, tag: 0 });
+    // Until it is taken the kernel may write to the room, which nobody else can reach meanwhile.
+    match ring.wait(number, NO_DEADLINE).map_or(NOT_THERE, |descriptor| descriptor.length) {
+        NOT_THERE => 0,
+        bytes => bytes.min(length) as usize,
+    }
+}
