@@ -51,6 +51,10 @@ refusals! {
     NoMemory = 10,
     /// The call would make memory writable that the kernel shows read-only.
     ReadOnly = 11,
+    /// No disk of this index is attached to the cell.
+    NoSuchDisk = 12,
+    /// The disk ends before the last block that the call names.
+    NoSuchBlock = 13,
 }
 
 impl Refusal {

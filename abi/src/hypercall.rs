@@ -107,12 +107,19 @@ hypercalls! {
     12 SegmentDestroy segment_destroy(segment);
     /// Makes the kernel look at the rings now. Returns 0.
     13 Doorbell doorbell();
-    /// Reads what `address` of `space` holds: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page. Returns 0 where nothing is mapped.
+    /// Reads what `address` of `space` holds: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page, bit 6 a block of a
+    /// disk that is not resident, whose number then stands in bits 12 to 43. Returns 0 where nothing is mapped.
     14 Inspect inspect(space, address);
     /// Gives up the rest of the quantum, staying runnable. Vector registers do not survive it. Returns 0.
     15 Relinquish relinquish();
     /// Copies `bytes` bytes (1 to 4096) from `source` in the running space to `address` of `space`, whatever the permissions there, which stay as they are. Returns 0.
     16 Write write(space, address, source, bytes);
+    /// Maps `pages` blocks of a disk at `address` of `space` with `flags` (permissions, and when): from `block` on, which holds the disk's index in its upper and the block's
+    /// number in its lower half. What is written there is the cell's own. What was mapped there is unmapped first. Returns 0.
+    17 MapBlocks map_blocks(space, address, pages, block, flags);
+    /// Makes what is mapped in `pages` pages at `address` of `space` present, so that reading it does not fault: zero memory is made, blocks of disks are brought in. Blocks that
+    /// cannot be read stay as they are. Returns 0.
+    18 Populate populate(space, address, pages);
 }
 
 #[cfg(test)]

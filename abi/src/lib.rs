@@ -25,7 +25,7 @@ pub mod virtual_registers;
 pub use error::Refusal;
 pub use event::{Event, EventSet};
 pub use hypercall::Hypercall;
-pub use memory::{MapFlags, Permissions, SegmentIndex, SpaceIndex};
+pub use memory::{BlockAddress, BlockNumber, DiskIndex, MapFlags, Permissions, SegmentIndex, SpaceIndex};
 pub use registers::{Registers, SavedContext};
 
 /// Version of this interface; grows with every change that a cell could notice.

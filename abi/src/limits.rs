@@ -7,6 +7,8 @@ pub const MAX_SPACES: u32 = 1024;
 pub const MAX_SEGMENTS: u32 = 64;
 /// Parts that all spaces of a cell together may mount, private memory and segments: the kernel keeps a few words for each, and a clone of the cell copies them.
 pub const MAX_MOUNTS: u32 = 16_384;
+/// Disks that may be attached to a cell: more than there are slots for volumes, and cheap to copy for a clone.
+pub const MAX_DISKS: u32 = 64;
 /// Pages that one `map` with `eager`, one `protect` or one `unmap` may name: a slot's worth.
 pub const MAX_PAGES: u64 = 1 << 27;
 /// Bytes that one `write` may copy: a page's worth.

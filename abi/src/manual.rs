@@ -109,6 +109,7 @@ fn bounds(out: &mut dyn Write) -> Result {
         ("spaces of a cell", u64::from(limits::MAX_SPACES)),
         ("segments of a cell", u64::from(limits::MAX_SEGMENTS)),
         ("mounts of all spaces of a cell", u64::from(limits::MAX_MOUNTS)),
+        ("disks of a cell", u64::from(limits::MAX_DISKS)),
         ("pages of one call", limits::MAX_PAGES),
         ("bytes of one `write`", limits::MAX_WRITE_BYTES),
         ("descriptors of the console's transmit ring", limits::TRANSMIT_DESCRIPTORS as u64),

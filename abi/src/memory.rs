@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words of memory calls: permissions, flags, indices of spaces and segments.
+//! The words of memory calls: permissions, flags, indices of spaces and segments, blocks of disks.
 
 /// What a cell may do with a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -105,3 +105,64 @@ pub struct SegmentIndex(pub u32);
 
 /// In place of a space's index: the running space.
 pub const CURRENT_SPACE: u64 = u64::MAX;
+
+/// Name of a disk, relative to its cell: the operator attached it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DiskIndex(pub u32);
+
+/// A block of a disk, counted from its start; as long as a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockNumber(pub u32);
+
+impl BlockNumber {
+    /// The block `count` further on; wraps, so that whoever walks a range checks its end first.
+    #[must_use]
+    pub const fn further(self, count: u64) -> BlockNumber {
+        BlockNumber(self.0.wrapping_add(count as u32))
+    }
+}
+
+/// A block of one of a cell's disks, as one register carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockAddress {
+    /// Which disk: the upper half of the register.
+    pub disk: DiskIndex,
+    /// Which block of it: the lower half.
+    pub block: BlockNumber,
+}
+
+impl BlockAddress {
+    /// The block that a register names; every value names one.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> BlockAddress {
+        BlockAddress { disk: DiskIndex((bits >> 32) as u32), block: BlockNumber(bits as u32) }
+    }
+
+    /// The register's value.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        (self.disk.0 as u64) << 32 | self.block.0 as u64
+    }
+}
+
+/// What `inspect` says of a page.
+pub mod inspected {
+    use super::BlockNumber;
+
+    /// It is there.
+    pub const RESIDENT: u64 = 1 << 3;
+    /// It will be made, or brought in, when it is touched.
+    pub const LAZY: u64 = 1 << 4;
+    /// It lies, or will lie, in a large page.
+    pub const LARGE: u64 = 1 << 5;
+    /// Lazy: it will be a block of a disk, whose number stands from bit [`BLOCK_SHIFT`] on.
+    pub const BLOCK: u64 = 1 << 6;
+    /// Where the block's number stands.
+    pub const BLOCK_SHIFT: u32 = 12;
+
+    /// The bits that say which block.
+    #[must_use]
+    pub const fn block(block: BlockNumber) -> u64 {
+        BLOCK | (block.0 as u64) << BLOCK_SHIFT
+    }
+}

@@ -78,6 +78,9 @@ pub mod cause {
     pub const EVENTS: u64 = 0x101;
 }
 
+/// A bit of a page fault's error code that no CPU sets: the page is a block of a disk, and it cannot be read now.
+pub const UNREADABLE: u64 = 1 << 32;
+
 /// Selector of 64-bit user code, the only code segment a cell can run in.
 pub const USER_CODE: u64 = 0x2b;
 /// Selector of user data.

@@ -105,6 +105,7 @@ fn the_numbers_in_the_text_are_the_declared_ones() {
         format!("`{:#x}`: the flags that are always set", registers::FIXED_FLAGS),
         format!("`{:#x}`, a system call", registers::cause::SYSCALL),
         format!("`{:#x}`, events", registers::cause::EVENTS),
+        format!("`{:#x}` in the error code", registers::UNREADABLE),
         format!("{} slots of 512 GiB", layout::SLOTS),
         format!("At most {} bytes of a descriptor count", limits::MAX_DESCRIPTOR_BYTES),
         format!("`{:#x}` for `Quota`", Refusal::Quota.to_result()),

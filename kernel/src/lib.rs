@@ -16,4 +16,6 @@ pub use crate::core::{Config, Kernel, OperatorError, Turn, Worker};
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsolePort, Stream};
+pub use device::disk::{Disk, DiskError};
+pub use memory::DiskId;
 pub use sched::Share;

@@ -6,6 +6,12 @@ use std::time::Duration;
 /// Pages that a fault on lazy 4 KiB memory makes at once: an exit costs as much as zeroing a hundred pages on nested machines, so one makes a few, aligned.
 pub const FAULT_AROUND: u64 = 16;
 
+/// Blocks that are read, and mapped, together: an aligned 256 KiB. Bounds what a fault does under the lock to some microseconds, and makes one exit of many.
+pub const BLOCK_GROUP: u64 = 64;
+
+/// Frames that blocks of disks may fill unless the operator says otherwise: 1 GiB.
+pub const REGISTRY_FRAMES: u64 = 1 << 18;
+
 /// Tables and large pages that one piece of a release lets go of, each with at most 512 frames: about 100 µs under the lock.
 pub const RELEASE_PIECE: usize = 64;
 

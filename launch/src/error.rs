@@ -2,7 +2,6 @@
 //! What can go wrong between a program and its cell.
 
 use pando_kernel::OperatorError;
-use pando_machine::PageCount;
 
 /// A program could not be brought into a cell.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +26,12 @@ pub enum LaunchError {
     /// An argument or a variable holds a zero byte.
     #[error("an argument or an environment variable holds a zero byte")]
     ZeroByte,
-    /// The image does not fit into the machine.
-    #[error("the program and its files take {0}, more than the machine has: use smaller files, or a larger machine")]
-    ImageTooLarge(PageCount),
+    /// There are more volumes than a cell has slots for.
+    #[error("{given} volumes are too many: a cell takes {most}")]
+    TooManyVolumes {
+        /// How many were given.
+        given: usize,
+        /// How many there may be.
+        most: usize,
+    },
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a program to a running cell.
 //!
-//! The libOS boots once, into a [`Template`]. A [`Root`] is a clone of it that has a root image mounted; its memory is the operator's. A program runs in a clone of a
+//! The libOS boots once, into a [`Template`]. A [`Root`] is a clone of it that has [`Volume`]s mounted. A program runs in a clone of a
 //! root that pays only for what it writes. Nothing here runs twice what a clone can inherit.
 #![forbid(unsafe_code)]
 
@@ -10,9 +10,11 @@ mod libos;
 mod program;
 mod root;
 mod streams;
+mod volume;
 
 pub use error::LaunchError;
 pub use libos::Template;
 pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{Streams, forward};
+pub use volume::Volume;

@@ -97,7 +97,7 @@ impl Program {
         let option = |set: bool, bit: u32| if set { bit } else { 0 };
         let mut volume_bytes = [0; VOLUME_SLOTS];
         for (room, volume) in volume_bytes.iter_mut().zip(&root.volumes) {
-            *room = volume.bytes;
+            *room = volume.bytes();
         }
         // What fits into the block can be counted in 32 bits.
         let header = ArgumentsHeader {

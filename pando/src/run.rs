@@ -24,7 +24,7 @@ const SIGTERM: u8 = 15;
 /// What ends a program that writes where nobody reads; nobody needs to be told.
 const SIGPIPE: u8 = 13;
 
-/// Room beside the cell and the files that it is shown: the machine's own, the libOS's template, tables.
+/// Room beside the cell and the blocks of files that are kept in memory: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
 
 /// Runs a program and returns the exit status that tells how it ended.
@@ -74,15 +74,16 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId) -> Result<Outcome, 
 fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
     let files = files(options, path)?;
     let memory = options.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
-    let shown: u64 = options.volumes.iter().map(|volume| volume.host.as_path()).chain([path]).map(size).sum();
-    let arena = memory + PageCount::covering(shown) + SLACK;
+    // Memory is taken from the host as it is used, and blocks that no cell maps are given up first.
+    let registry = PageCount(host::memory().0 / 4);
+    let arena = memory + registry + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
     let machine = Kvm::new(KvmConfig { arena, vcpus, shadow_tables: None, omit: Omit::NOTHING })?;
-    let kernel = Kernel::new(machine, Config::default());
+    let kernel = Kernel::new(machine, Config { registry, ..Config::default() });
     kernel.start_vcpus()?;
     let template = Template::boot(&kernel)?;
     kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
-    let root = Root::new(&kernel, template, files)?;
+    let root = Root::new(&kernel, template, vec![pando_launch::Volume::new("/", files.image().map_err(LaunchError::from)?)])?;
     let program = Program {
         path: path.as_os_str().as_bytes().to_vec(),
         directory: options.directory.clone().unwrap_or_else(directory).into_os_string().into_vec(),
@@ -110,11 +111,6 @@ fn terminals(options: &Run) -> Terminals {
         rows,
         columns,
     }
-}
-
-/// The size of a file; 0 if it is not there, which is reported when it is opened.
-fn size(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Where the program starts: where the caller stands, if that can be said.

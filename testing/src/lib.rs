@@ -2,5 +2,6 @@
 //! What tests of several crates share.
 
 pub mod asm;
+pub mod disk;
 pub mod lab;
 pub mod model;

@@ -6,7 +6,7 @@ use crate::stage::Stage;
 use pando_image::{Builder, HostFile};
 use pando_kernel::CellId;
 use pando_kernel::cell::State;
-use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals};
+use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, Volume};
 use pando_machine::PageCount;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ pub(super) fn waiting(stage: &mut Stage) -> Result<CellId, BenchError> {
     let file = HostFile::new(&file).map_err(LaunchError::from)?;
     let mut files = Builder::new();
     files.file(PATH, file.attributes(), file).map_err(LaunchError::from)?;
-    let root = Root::new(&stage.kernel, template, files)?;
+    let root = Root::new(&stage.kernel, template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?;
     let program = Program {
         path: PATH.to_vec(),
         directory: b"/".to_vec(),

@@ -7,7 +7,7 @@ use core::slice;
 use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::note::ArgumentsHeader;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
+use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
 
 use crate::hypercall::perform;
 use crate::user::{self, UserRange};
@@ -61,6 +61,29 @@ impl PageRange {
 pub fn map(range: PageRange, flags: MapFlags) -> Result<(), Refusal> {
     // SAFETY: 1: the range lies in application memory. 2: vector registers survive the call.
     unsafe { perform(Hypercall::Map { space: CURRENT_SPACE, address: range.start, pages: range.pages(), flags: flags.bits() }) }.map(|_| ())
+}
+
+/// Maps blocks of a disk in the running space, from `first` on; what was there is unmapped first. A page that is written becomes the cell's own.
+///
+/// # Errors
+/// There are no such blocks, or quota or machine have no memory left for the tables.
+pub fn map_blocks(range: PageRange, first: BlockAddress, permissions: Permissions) -> Result<(), Refusal> {
+    let flags = MapFlags::lazy(permissions).bits();
+    let call = Hypercall::MapBlocks { space: CURRENT_SPACE, address: range.start, pages: range.pages(), block: first.bits(), flags };
+    // SAFETY: as for `map`.
+    unsafe { perform(call) }.map(|_| ())
+}
+
+/// Makes mapped memory of the running space present, so that reading it does not fault: whatever is mapped in the pages that hold `bytes` bytes at `start`. For memory of programs and for
+/// volumes alike. Blocks that cannot be read are passed over.
+///
+/// # Errors
+/// The range is none, or quota or machine have no memory left; then only a part of it is present.
+pub fn populate(start: u64, bytes: u64) -> Result<(), Refusal> {
+    let first = start & !(PAGE_SIZE - 1);
+    let pages = (start - first).saturating_add(bytes).div_ceil(PAGE_SIZE);
+    // SAFETY: 1: the call changes no content and no permission, wherever the range lies. 2: vector registers survive the call.
+    unsafe { perform(Hypercall::Populate { space: CURRENT_SPACE, address: first, pages }) }.map(|_| ())
 }
 
 /// Unmaps pages of the running space.

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hypercalls: decoded into operations that are known to be sound, then invoked piece by piece.
+//! Operations: what a cell waits for while it does not run. Mostly hypercalls: decoded into operations that are known to be sound, then invoked piece by piece.
 //!
 //! Decoding makes every check and changes nothing; a refusal goes back to the caller. Invoking can then fail for want of memory only. An operation is bounded, or works in pieces and
 //! comes back as [`Progress::More`], so that no call keeps the kernel for long.
 
 use super::Cell;
 use super::registers::KEPT_PAGES;
-use crate::memory::Frames;
-use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::copy::Behalf;
 use crate::memory::entry::View;
 use crate::memory::spaces::{Obstacle, Stretch};
+use crate::memory::{Block, Frames};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
-use pando_machine::Nanos;
+use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT};
+use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_machine::{Exception, Nanos};
 
 /// The segment that every space of a cell has from the start.
 const SYSTEM_SEGMENT: SegmentIndex = SegmentIndex(0);
 
-/// A hypercall that was checked.
+/// A hypercall that was checked, or a page fault that could not be resolved at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// Resolve a page fault.
+    Fault(Exception),
     /// End with a status, or by a signal.
     Exit {
         /// The status.
@@ -57,6 +60,17 @@ pub enum MemoryCall {
         range: Stretch,
         /// How.
         flags: MapFlags,
+    },
+    /// Map blocks of a disk; they are brought in afterwards if `eager`.
+    MapBlocks {
+        /// Where.
+        range: Stretch,
+        /// The first.
+        block: Block,
+        /// What the program may do.
+        permissions: Permissions,
+        /// When.
+        eager: bool,
     },
     /// Make what was mapped, piece by piece.
     Populate {
@@ -155,6 +169,16 @@ impl Cell {
                 let flags = MapFlags::from_bits(flags).ok_or(Refusal::BadArgument)?;
                 MemoryCall::Map { range: self.own_range(space, address, pages)?, flags }
             }
+            Hypercall::MapBlocks { space, address, pages, block, flags } => {
+                let flags = MapFlags::from_bits(flags).filter(|flags| !flags.large).ok_or(Refusal::BadArgument)?;
+                let range = self.own_range(space, address, pages)?;
+                let block = self.memory.blocks(BlockAddress::from_bits(block), pages)?;
+                MemoryCall::MapBlocks { range, block, permissions: flags.permissions, eager: flags.eager }
+            }
+            Hypercall::Populate { space, address, pages } => {
+                let space = self.space_index(space)?;
+                MemoryCall::Populate { range: self.memory.check(space, address, pages)? }
+            }
             Hypercall::Unmap { space, address, pages } => MemoryCall::Unmap { range: self.own_range(space, address, pages)? },
             Hypercall::Protect { space, address, pages, permissions } => {
                 let permissions = Permissions::from_bits(permissions).ok_or(Refusal::BadArgument)?;
@@ -215,6 +239,13 @@ impl Cell {
                 }
                 0
             }
+            MemoryCall::MapBlocks { range, block, permissions, eager } => {
+                memory.map_blocks(frames, range, *block, *permissions)?;
+                if *eager {
+                    return Ok(Progress::More(MemoryCall::Populate { range: range.clone() }));
+                }
+                0
+            }
             MemoryCall::Populate { range } => {
                 let mut left = range.clone();
                 memory.touch_piece(frames, &mut left)?;
@@ -231,8 +262,8 @@ impl Cell {
             }
             MemoryCall::Write { range, within, source, bytes } => {
                 let mut copy = vec![0; *bytes];
-                memory.read(frames, *source, &mut copy, Behalf::Cell).map_err(obstacle)?;
-                memory.write_into(frames, range, *within, &copy).map_err(obstacle)?;
+                memory.read(frames, *source, &mut copy, Behalf::Cell)?;
+                memory.write_into(frames, range, *within, &copy)?;
                 0
             }
             MemoryCall::SpaceCreate => u64::from(memory.create_space(frames)?.0),
@@ -260,14 +291,6 @@ impl Cell {
     }
 }
 
-/// What a copy that failed means to who asked for it.
-fn obstacle(error: CopyError) -> Obstacle {
-    match error {
-        CopyError::Refused => Obstacle::Refused(Refusal::BadAddress),
-        CopyError::Shortage(shortage) => Obstacle::Short(shortage),
-    }
-}
-
 fn segment_index(segment: u64) -> Result<SegmentIndex, Refusal> {
     u32::try_from(segment).map(SegmentIndex).map_err(|_| Refusal::NoSuchSegment)
 }
@@ -284,14 +307,12 @@ fn rest(left: Stretch, call: impl FnOnce(Stretch) -> MemoryCall) -> Progress {
 
 /// The result of `inspect`.
 fn describe(found: Option<crate::memory::tree::Found>) -> u64 {
-    const RESIDENT: u64 = 1 << 3;
-    const LAZY: u64 = 1 << 4;
-    const LARGE: u64 = 1 << 5;
     let Some(found) = found else { return 0 };
     let permissions = found.permissions().map_or(0, Permissions::bits);
     match found.view {
         View::Page { .. } => permissions | RESIDENT | if found.level > 1 { LARGE } else { 0 },
         View::Lazy { large, .. } => permissions | LAZY | if large { LARGE } else { 0 },
+        View::Block { block, .. } => permissions | LAZY | inspected::block(block.number),
         View::Empty | View::Table { .. } => 0,
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::memory::Usage;
 use pando_abi::limits::REPORTED_CALLS;
+use pando_abi::registers::UNREADABLE;
 use pando_machine::Violation;
 use std::fmt;
 use std::time::Duration;
@@ -86,7 +87,8 @@ impl fmt::Display for FaultReport {
                 (_, true) => "writing",
                 _ => "reading",
             };
-            write!(f, "{name} {tried} address {:#x} (instruction at {:#x})", self.address, self.instruction)
+            let why = if self.error & UNREADABLE != 0 { ", a block of a disk that cannot be read" } else { "" };
+            write!(f, "{name} {tried} address {:#x}{why} (instruction at {:#x})", self.address, self.instruction)
         } else {
             write!(f, "{name} (instruction at {:#x}, error code {:#x})", self.instruction, self.error)
         }

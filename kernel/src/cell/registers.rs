@@ -42,14 +42,14 @@ impl Cell {
         let end = cpuid::Entry { leaf: cpuid::END, ..Default::default() };
         let room = (CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE - 1;
         let table: Vec<u8> = frames.machine().cpuid().into_iter().take(room).chain([end]).flat_map(cpuid::Entry::to_bytes).collect();
-        self.poke(frames, CPUID_TABLE, &table).map_err(short)?;
+        self.poke(frames, CPUID_TABLE, &table)?;
         let clock = frames.machine().clock();
         let time = [clock.scale, clock.tsc_base, clock.base, clock.wall_base, clock.frequency];
-        self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time)).map_err(short)?;
+        self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time))?;
         // A libOS starts inside itself, without a timer.
-        self.set_word(frames, offset::LEVEL, 1).map_err(short)?;
-        self.set_word(frames, offset::CRITICAL, 1).map_err(short)?;
-        self.set_word(frames, offset::TIMER, u64::MAX).map_err(short)
+        self.set_word(frames, offset::LEVEL, 1)?;
+        self.set_word(frames, offset::CRITICAL, 1)?;
+        Ok(self.set_word(frames, offset::TIMER, u64::MAX)?)
     }
 
     fn poke(&mut self, frames: &mut Frames, address: u64, bytes: &[u8]) -> Result<(), CopyError> {
@@ -107,12 +107,5 @@ impl Cell {
         let _ = self.memory.read(frames, VIRTUAL_REGISTERS + offset::REPORT as u64, &mut bytes, Behalf::Operator);
         let [calls, missing_calls, missing @ ..] = words::<WORDS>(&bytes);
         Report { calls, missing_calls, missing }
-    }
-}
-
-fn short(error: CopyError) -> Obstacle {
-    match error {
-        CopyError::Shortage(shortage) => Obstacle::Short(shortage),
-        CopyError::Refused => Obstacle::Refused(pando_abi::Refusal::BadAddress),
     }
 }

@@ -124,7 +124,10 @@ fn level(control: &Control, rip: u64) -> u64 {
 pub(crate) fn end_of(error: CopyError) -> End {
     match error {
         CopyError::Shortage(crate::memory::Shortage::Machine) => End::MachineFull,
-        CopyError::Shortage(crate::memory::Shortage::Quota) | CopyError::Refused => End::Quota,
+        // The page is the cell's own, and no call of its can put anything else there.
+        CopyError::Shortage(crate::memory::Shortage::Quota) | CopyError::Refused | CopyError::Absent(_) | CopyError::Unreadable => {
+            End::Quota
+        }
     }
 }
 

@@ -95,7 +95,7 @@ impl State {
     /// The next cell that the gatekeeper lets in.
     fn admit(&mut self) -> Option<crate::cell::CellId> {
         loop {
-            let id = self.gatekeeper.admit(self.frames.free())?;
+            let id = self.gatekeeper.admit(self.frames.available())?;
             if self.living(id).is_some_and(|(occupant, _)| occupant.cell.state == CellState::Waiting) {
                 return Some(id);
             }

@@ -8,9 +8,10 @@ use crate::cell::{CellId, Resumption, Write};
 use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
 use crate::memory::spaces::Obstacle;
-use crate::memory::{Access, Fault, Shortage};
+use crate::memory::{Access, Fault, Shortage, Wanted};
 use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;
+use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
 use pando_machine::{Exception, Exit, Nanos, Root};
 
@@ -22,6 +23,8 @@ pub(super) enum Next {
     Resume,
     /// Let go of the lock for a moment, do a piece of the kernel's own duties, and come back to this cell.
     Again,
+    /// Let go of the lock, read blocks of a disk, and come back to this cell's operation.
+    Read(Wanted),
     /// Take the cell off the vCPU.
     Leave(Leave),
 }
@@ -69,8 +72,7 @@ impl State {
         let identified = own.and_then(|()| occupant.cell.refresh_identity(frames));
         match identified {
             Ok(()) => {}
-            Err(CopyError::Shortage(shortage)) => return Err(self.short(id, shortage)),
-            Err(CopyError::Refused) => return Err(ended(End::Host("a cell lost its virtual registers".into()))),
+            Err(error) => return Err(self.delayed(id, error)),
         }
         if let Some(operation) = self.running(id).0.cell.operation.take() {
             match self.perform(id, operation, now) {
@@ -81,8 +83,8 @@ impl State {
         if self.running(id).0.cell.unconfirmed.is_some() {
             return self.entry(id, now);
         }
-        if let Err(shortage) = self.serve_rings(id) {
-            return Err(self.short(id, shortage));
+        if let Err(error) = self.serve_rings(id) {
+            return Err(self.delayed(id, error));
         }
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
@@ -111,7 +113,7 @@ impl State {
     }
 
     /// Looks at the cell's rings.
-    fn serve_rings(&mut self, id: CellId) -> Result<(), Shortage> {
+    fn serve_rings(&mut self, id: CellId) -> Result<(), CopyError> {
         let (occupant, frames) = self.running(id);
         occupant.serve(frames)
     }
@@ -156,7 +158,7 @@ impl State {
         if self.next_duty() <= now { Next::Again } else { Next::Resume }
     }
 
-    fn exception(&mut self, id: CellId, exception: Exception) -> Next {
+    fn exception(&mut self, id: CellId, mut exception: Exception) -> Next {
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
         if exception.vector == Exception::PAGE_FAULT {
@@ -165,7 +167,11 @@ impl State {
                 (_, true) => Access::Write,
                 _ => Access::Read,
             };
-            match cell.memory.resolve(frames, exception.address, access) {
+            let resolved = cell.memory.resolve(frames, exception.address, access);
+            if matches!(resolved, Ok(Fault::Absent(_)) | Err(_)) {
+                cell.operation = Some(Operation::Fault(exception));
+            }
+            match resolved {
                 Ok(resolved @ (Fault::Resolved | Fault::Copied { .. })) => {
                     if let Fault::Copied { replaced } = resolved {
                         let instruction = cell.context.registers.rip;
@@ -176,6 +182,8 @@ impl State {
                     return Next::Resume;
                 }
                 Ok(Fault::Spurious) => return self.spurious(id, exception.address),
+                Ok(Fault::Absent(wanted)) => return Next::Read(wanted),
+                Ok(Fault::Unreadable) => exception.error |= UNREADABLE,
                 Ok(Fault::Refused) => {}
                 Err(shortage) => return self.short(id, shortage),
             }
@@ -215,14 +223,15 @@ impl State {
     /// Performs an operation, or its next piece.
     fn perform(&mut self, id: CellId, operation: Operation, now: Nanos) -> Next {
         match operation {
+            Operation::Fault(exception) => self.exception(id, exception),
             Operation::Exit { status, signal, address, instruction } => match self.serve_rings(id) {
                 Ok(()) => ended(match signal {
                     0 => End::Exited { status },
                     signal => End::Signalled { signal, address, instruction },
                 }),
-                Err(shortage) => {
+                Err(error) => {
                     self.running(id).0.cell.operation = Some(Operation::Exit { status, signal, address, instruction });
-                    self.short(id, shortage)
+                    self.delayed(id, error)
                 }
             },
             Operation::Idle { until } => self.idle(id, until, now),
@@ -244,9 +253,9 @@ impl State {
     }
 
     fn idle(&mut self, id: CellId, until: Nanos, now: Nanos) -> Next {
-        if let Err(shortage) = self.serve_rings(id) {
+        if let Err(error) = self.serve_rings(id) {
             self.running(id).0.cell.operation = Some(Operation::Idle { until });
-            return self.short(id, shortage);
+            return self.delayed(id, error);
         }
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
@@ -278,6 +287,10 @@ impl State {
                 cell.context.registers.rax = refusal.to_result();
                 Next::Resume
             }
+            Err(Obstacle::Absent(wanted)) => {
+                cell.operation = Some(Operation::Memory(call));
+                Next::Read(wanted)
+            }
             Err(Obstacle::Short(shortage)) => match self.remedy(id, shortage) {
                 Some(next) => {
                     self.running(id).0.cell.operation = Some(Operation::Memory(call));
@@ -304,6 +317,15 @@ impl State {
             Shortage::Machine => frames.quarantined() > 0,
         };
         waits.then_some(Next::Leave(Leave::AwaitingFlush))
+    }
+
+    /// The kernel could not copy what it must before the cell goes on.
+    fn delayed(&mut self, id: CellId, error: CopyError) -> Next {
+        match error {
+            CopyError::Absent(wanted) => Next::Read(wanted),
+            CopyError::Shortage(shortage) => self.short(id, shortage),
+            CopyError::Refused | CopyError::Unreadable => ended(End::Host("a cell lost the pages that the kernel keeps for it".into())),
+        }
     }
 
     /// A page that the cell cannot go on without could not be had.

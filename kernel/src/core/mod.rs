@@ -2,7 +2,7 @@
 //! The core: where cells, memory, devices and policies meet, and the one place where vCPUs switch.
 //!
 //! # Locks
-//! One kernel lock protects everything in [`state::State`]. It is never held while a cell runs, while the machine flushes its tables, or over I/O. Lock order: the kernel's lock,
+//! One kernel lock protects everything in [`state::State`]. It is never held while a cell runs, while the machine flushes its tables, or over I/O (blocks of disks are read without it). Lock order: the kernel's lock,
 //! then a console port's. Ports call back (to wake a cell) without any lock.
 //!
 //! # The life of a vCPU
@@ -12,6 +12,7 @@
 mod duties;
 mod exits;
 mod operator;
+mod reading;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -21,10 +22,11 @@ pub use operator::OperatorError;
 pub use worker::{Turn, Worker};
 
 use crate::cell::CellId;
+use crate::limits::REGISTRY_FRAMES;
 use crate::memory::Rules;
 use crate::sched::{Fifo, Gatekeeper, LargestFirst, MemoryPolicy, RoundRobin, Scheduler};
 use pando_abi::Event;
-use pando_machine::{HostError, Interrupter, Machine, Nanos};
+use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
 use state::State;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
@@ -37,6 +39,8 @@ pub struct Config {
     pub scheduler: Box<dyn Scheduler>,
     /// Who goes when memory is short.
     pub memory_policy: Box<dyn MemoryPolicy>,
+    /// Frames that blocks of disks may fill. They come from the machine's, and go back to it when cells need them and no cell maps them.
+    pub registry: PageCount,
     /// Rules of the page-table discipline to leave out: for canaries.
     pub rules: Rules,
     /// Whether vector state has owners (line 7 of the context contract): `false` is for a canary.
@@ -49,6 +53,7 @@ impl Default for Config {
             gatekeeper: Box::<Fifo>::default(),
             scheduler: Box::<RoundRobin>::default(),
             memory_policy: Box::<LargestFirst>::default(),
+            registry: PageCount(REGISTRY_FRAMES),
             rules: Rules::ALL_KEPT,
             vector_owners: true,
         }

@@ -6,13 +6,14 @@ use super::{Kernel, Shared};
 use crate::cell::end::{Counters, End, Outcome};
 use crate::cell::{Cell, CellConfig, CellId, State as CellState};
 use crate::device::console::{Console, ConsolePort};
+use crate::device::disk::{Disk, DiskError};
 use crate::limits::MIN_QUOTA;
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::spaces::Obstacle;
-use crate::memory::{Frames, Shortage, SpaceSet, Usage};
+use crate::memory::{DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;
-use pando_abi::{Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex, SpaceIndex};
+use pando_abi::{BlockAddress, DiskIndex, Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex, SpaceIndex};
 use pando_machine::{Context, PageCount};
 use std::sync::{Arc, Weak};
 
@@ -43,6 +44,15 @@ pub enum OperatorError {
     /// There is not enough memory.
     #[error(transparent)]
     Short(#[from] Shortage),
+    /// The memory is a block of a disk that cannot be read.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The kernel has as many disks as it can name.
+    #[error("there are too many disks")]
+    TooManyDisks,
+    /// The name was never given.
+    #[error("there is no such disk")]
+    NoSuchDisk,
 }
 
 impl From<Obstacle> for OperatorError {
@@ -50,6 +60,7 @@ impl From<Obstacle> for OperatorError {
         match obstacle {
             Obstacle::Refused(refusal) => OperatorError::Refused(refusal),
             Obstacle::Short(shortage) => OperatorError::Short(shortage),
+            Obstacle::Absent(_) => OperatorError::Disk(DiskError),
         }
     }
 }
@@ -65,6 +76,7 @@ impl From<CopyError> for OperatorError {
         match error {
             CopyError::Refused => OperatorError::Refused(Refusal::BadAddress),
             CopyError::Shortage(shortage) => OperatorError::Short(shortage),
+            CopyError::Absent(_) | CopyError::Unreadable => OperatorError::Disk(DiskError),
         }
     }
 }
@@ -144,15 +156,29 @@ impl Kernel {
     /// Does something with a cell that is being built, or otherwise not running.
     fn build<T>(&self, id: CellId, mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
         self.with_room(|state| {
-            if let Some(outcome) = state.outcome(id) {
-                return Err(OperatorError::Ended(outcome.end.clone()));
-            }
-            let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-            match occupant.cell.state {
-                CellState::Running { .. } | CellState::Ready | CellState::Spent { .. } => Err(OperatorError::Busy(occupant.cell.state)),
-                _ => action(&mut occupant.cell, frames),
-            }
+            let (cell, frames) = state.at_rest(id)?;
+            action(cell, frames)
         })
+    }
+
+    /// Copies bytes into or out of a cell that is not running; reads the blocks of disks that this takes.
+    fn copy(&self, id: CellId, mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<(), CopyError>) -> Result<(), OperatorError> {
+        let mut buffer = Vec::new();
+        let mut made_room = false;
+        let mut state = self.shared.lock();
+        loop {
+            let (cell, frames) = state.at_rest(id)?;
+            let copied = action(cell, frames);
+            frames.forget_unreadable();
+            state = match copied {
+                Err(CopyError::Absent(wanted)) => self.shared.bring_in(state, wanted, &mut buffer),
+                Err(CopyError::Shortage(_)) if !made_room => {
+                    made_room = true;
+                    self.shared.make_room(state)
+                }
+                copied => return Ok(copied?),
+            };
+        }
     }
 
     /// Maps memory in a cell's running space; with `eager` in pieces, between which others have the kernel.
@@ -183,6 +209,47 @@ impl Kernel {
         Ok(())
     }
 
+    /// Adds a disk for cells to be attached to. It stays as long as the kernel.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn add_disk(&self, disk: Arc<dyn Disk>) -> Result<DiskId, OperatorError> {
+        let mut state = self.shared.lock();
+        let id = DiskId::new(state.disks.len()).ok_or(OperatorError::TooManyDisks)?;
+        state.disks.push(disk);
+        Ok(id)
+    }
+
+    /// Lets a cell, and whatever is cloned from it later, map blocks of a disk. Returns the cell's own name for it.
+    ///
+    /// # Errors
+    /// The cell is running, there is no such disk, or the cell has too many.
+    pub fn attach(&self, id: CellId, disk: DiskId) -> Result<DiskIndex, OperatorError> {
+        let found = self.shared.lock().disks.get(disk.index()).cloned();
+        // Asked without the lock: it is somebody else's code.
+        let blocks = found.ok_or(OperatorError::NoSuchDisk)?.blocks();
+        self.build(id, |cell, _| Ok(cell.memory.attach(disk, blocks)?))
+    }
+
+    /// Maps blocks of an attached disk in a cell's running space, from `first` on. They are brought in when they are touched.
+    ///
+    /// # Errors
+    /// The cell is running, the range is none, the disk has no such blocks, or there is not enough memory for tables.
+    pub fn map_blocks(
+        &self,
+        id: CellId,
+        address: u64,
+        pages: PageCount,
+        first: BlockAddress,
+        permissions: Permissions,
+    ) -> Result<(), OperatorError> {
+        self.build(id, |cell, frames| {
+            let range = cell.memory.check(cell.memory.current(), address, pages.0)?;
+            let block = cell.memory.blocks(first, pages.0)?;
+            Ok(cell.memory.map_blocks(frames, &range, block, permissions)?)
+        })
+    }
+
     /// Makes a segment in a cell and mounts it in its running space.
     ///
     /// # Errors
@@ -196,20 +263,20 @@ impl Kernel {
         })
     }
 
-    /// Copies bytes into a cell, whatever the cell itself may do with that memory.
+    /// Copies bytes into a cell, whatever the cell itself may do with that memory. May wait for a disk.
     ///
     /// # Errors
-    /// The cell is running, nothing is mapped there, or there is not enough memory.
+    /// The cell is running, nothing is mapped there, it cannot be read, or there is not enough memory.
     pub fn write(&self, id: CellId, address: u64, bytes: &[u8]) -> Result<(), OperatorError> {
-        self.build(id, |cell, frames| Ok(cell.memory.write(frames, address, bytes, Behalf::Operator)?))
+        self.copy(id, |cell, frames| cell.memory.write(frames, address, bytes, Behalf::Operator))
     }
 
-    /// Copies bytes out of a cell.
+    /// Copies bytes out of a cell. May wait for a disk.
     ///
     /// # Errors
-    /// The cell is running, or nothing is mapped there.
+    /// The cell is running, nothing is mapped there, or it cannot be read.
     pub fn read(&self, id: CellId, address: u64, bytes: &mut [u8]) -> Result<(), OperatorError> {
-        self.build(id, |cell, frames| Ok(cell.memory.read(frames, address, bytes, Behalf::Operator)?))
+        self.copy(id, |cell, frames| cell.memory.read(frames, address, bytes, Behalf::Operator))
     }
 
     /// Sets a cell's registers; everything else in its context becomes zero.
@@ -398,15 +465,22 @@ impl Kernel {
         self.shared.lock().count()
     }
 
+    /// What blocks of disks take, and may take.
+    #[must_use]
+    pub fn registry(&self) -> Usage {
+        self.shared.lock().frames.registry()
+    }
+
     /// How many frames are free.
     #[must_use]
     pub fn free(&self) -> PageCount {
         self.shared.lock().free()
     }
 
-    /// Finishes all releasing and flushes the machine, so that every frame that nobody holds is free. For tests and measurements: milliseconds.
+    /// Finishes all releasing, gives up blocks that nobody maps, and flushes the machine, so that every frame that nobody needs is free. For tests and measurements: milliseconds.
     pub fn settle(&self) {
-        drop(self.shared.make_room(self.shared.lock()));
+        let mut state = self.shared.make_room(self.shared.lock());
+        state.frames.give_up_all();
     }
 
     /// Bytes that the kernel keeps for each cell besides its frames.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Everything that the kernel lock protects.
 
-use super::Config;
+use super::{Config, OperatorError};
 use crate::cell::end::{End, Outcome};
 use crate::cell::{Cell, CellId, Resumption, State as CellState};
 use crate::device::console::Console;
+use crate::device::disk::Disk;
 use crate::limits::{FEW_ALARMS, MAX_CELLS};
+use crate::memory::copy::CopyError;
 use crate::memory::{Frames, Shortage};
 use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
@@ -31,8 +33,8 @@ impl Occupant {
     /// Lets the rings of its devices move what can be moved.
     ///
     /// # Errors
-    /// No memory for a page of the cell's that would have to be made.
-    pub(super) fn serve(&mut self, frames: &mut Frames) -> Result<(), Shortage> {
+    /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
+    pub(super) fn serve(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         for device in iter::once(&mut self.console).chain(self.channel.as_deref_mut()) {
             if device.serve(frames, &mut self.cell.memory)? {
                 self.cell.events = self.cell.events.with(Event::Console);
@@ -76,6 +78,8 @@ pub(super) struct Flushes {
 /// The kernel's state.
 pub(super) struct State {
     pub(super) frames: Frames,
+    /// In order of their names.
+    pub(super) disks: Vec<Arc<dyn Disk>>,
     places: Vec<(u32, Place)>,
     empty: Vec<u32>,
     pub(super) scheduler: Box<dyn Scheduler>,
@@ -96,7 +100,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(machine: Arc<dyn Machine>, config: Config, vcpus: usize) -> State {
         State {
-            frames: Frames::new(machine, config.rules),
+            frames: Frames::new(machine, config.rules, config.registry),
+            disks: Vec::new(),
             places: Vec::new(),
             empty: Vec::new(),
             scheduler: config.scheduler,
@@ -141,6 +146,21 @@ impl State {
         match self.places.get_mut(id.index as usize) {
             Some((generation, Place::Living(occupant))) if *generation == id.generation => Some((occupant, &mut self.frames)),
             _ => None,
+        }
+    }
+
+    /// A living cell that neither runs nor waits for its turn, and the frames.
+    ///
+    /// # Errors
+    /// There is none of this name, or it runs.
+    pub(super) fn at_rest(&mut self, id: CellId) -> Result<(&mut Cell, &mut Frames), OperatorError> {
+        if let Some(outcome) = self.outcome(id) {
+            return Err(OperatorError::Ended(outcome.end.clone()));
+        }
+        let (occupant, frames) = self.living(id).ok_or(OperatorError::NoSuchCell)?;
+        match occupant.cell.state {
+            state @ (CellState::Running { .. } | CellState::Ready | CellState::Spent { .. }) => Err(OperatorError::Busy(state)),
+            _ => Ok((&mut occupant.cell, frames)),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Worker {
     vcpu: Box<dyn Vcpu>,
     /// Whose vector state lies on the vCPU.
     vector_of: Option<CellId>,
+    /// What blocks are read into.
+    buffer: Vec<u8>,
     shared: Arc<Shared>,
 }
 
@@ -48,7 +50,7 @@ impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Result<Worker, HostError> {
         let vcpu = shared.machine.take_vcpu(index)?;
         let _ = shared.interrupters[index].set(vcpu.interrupter());
-        Ok(Worker { index, vcpu, vector_of: None, shared })
+        Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), shared })
     }
 
     /// Takes turns until the kernel stops, sleeping when there is nothing to do.
@@ -115,7 +117,9 @@ impl Worker {
         }
         loop {
             let now = shared.machine.now();
-            let next = match state.prepare(id, now) {
+            let prepared = state.prepare(id, now);
+            state.frames.forget_unreadable();
+            let next = match prepared {
                 Err(next) => next,
                 Ok(entry) => {
                     let deadline = quantum_end.min(entry.timer).min(state.next_duty());
@@ -132,6 +136,7 @@ impl Worker {
             };
             match next {
                 Next::Resume => {}
+                Next::Read(wanted) => state = shared.bring_in(state, wanted, &mut self.buffer),
                 Next::Again => {
                     drop(state);
                     state = shared.duties(shared.lock());

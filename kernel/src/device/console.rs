@@ -9,7 +9,7 @@
 use super::ring::RingState;
 use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
 use crate::memory::copy::{Behalf, CopyError};
-use crate::memory::{Frames, Shortage, SpaceSet};
+use crate::memory::{Frames, SpaceSet};
 use pando_abi::layout::CONSOLE_RINGS;
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{ConsoleRings, ERRORS, OUTPUT};
@@ -178,14 +178,14 @@ impl Console {
     /// descriptors say.
     ///
     /// # Errors
-    /// No memory for a page of the cell's that would have to be made.
-    pub(crate) fn serve(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
+    /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
+    pub(crate) fn serve(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
         let sent = self.serve_transmit(frames, memory)?;
         let received = self.serve_receive(frames, memory)?;
         Ok(sent || received)
     }
 
-    fn serve_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
+    fn serve_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
         let mut moved = false;
         // Descriptors that lead nowhere may cost as much as the buffer holds, and no more.
         let mut budget = CONSOLE_BYTES;
@@ -217,11 +217,15 @@ impl Console {
             budget -= count;
             let mut bytes = vec![0; count];
             let address = descriptor.address.wrapping_add(u64::from(self.progress));
-            if memory.read(frames, address, &mut bytes, Behalf::Cell).is_err() {
-                drop(buffers);
-                self.finish_transmit(frames, memory, FAULTED)?;
-                moved = true;
-                continue;
+            match memory.read(frames, address, &mut bytes, Behalf::Cell) {
+                Ok(()) => {}
+                Err(CopyError::Refused | CopyError::Unreadable) => {
+                    drop(buffers);
+                    self.finish_transmit(frames, memory, FAULTED)?;
+                    moved = true;
+                    continue;
+                }
+                Err(later) => return Err(later),
             }
             if count > 0 {
                 buffers.append(stream, bytes);
@@ -237,14 +241,14 @@ impl Console {
         Ok(moved)
     }
 
-    fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), Shortage> {
+    fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
         ring_result(self.transmit.take(frames, memory, length))?;
         // Not before: what is out must not go out again.
         self.progress = 0;
         Ok(())
     }
 
-    fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, Shortage> {
+    fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
         let mut moved = false;
         // As for transmitting: what is refused costs as well.
         let mut budget = CONSOLE_BYTES;
@@ -266,8 +270,8 @@ impl Console {
             let bytes: Vec<u8> = buffers.input.iter().take(count).copied().collect();
             let length = match memory.write(frames, descriptor.address, &bytes, Behalf::Cell) {
                 Ok(()) => count as u32,
-                Err(CopyError::Refused) => FAULTED,
-                Err(CopyError::Shortage(shortage)) => return Err(shortage),
+                Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
+                Err(error) => return Err(error),
             };
             if length != FAULTED {
                 buffers.input.drain(..count);
@@ -281,10 +285,7 @@ impl Console {
     }
 }
 
-/// The rings' page is always mapped; only memory can be short.
-fn ring_result(result: Result<(), CopyError>) -> Result<(), Shortage> {
-    match result {
-        Ok(()) | Err(CopyError::Refused) => Ok(()),
-        Err(CopyError::Shortage(shortage)) => Err(shortage),
-    }
+/// The rings' page is always mapped, and no block of a disk; only memory can be short.
+fn ring_result(result: Result<(), CopyError>) -> Result<(), CopyError> {
+    result.or_else(|error| if error == CopyError::Refused { Ok(()) } else { Err(error) })
 }

@@ -2,4 +2,5 @@
 //! Devices: what a cell can reach beyond its memory. They start initialised; there is nothing to probe.
 
 pub mod console;
+pub mod disk;
 pub(crate) mod ring;

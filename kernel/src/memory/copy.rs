@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's own reads and writes of a cell's memory.
 //!
-//! A write breaks sharing first (rule 5). Both see the memory as the program would: lazy memory reads zero, permissions hold unless the
-//! operator asks, who may load a program into read-only pages.
+//! A write breaks sharing first (rule 5). Both see the memory as the program would: lazy memory reads zero, blocks of disks are brought in (by whoever asked: the copy says what must be
+//! read and is tried again), permissions hold unless the operator asks, who may load a program into read-only pages.
 
 use super::Rules;
 use super::account::AccountId;
+use super::block::{Absence, Wanted};
+use super::edit::PATH_TABLES;
 use super::entry::View;
 use super::frames::{Frames, Shortage};
 use super::tree::{TREE_PAGES, Tree};
@@ -20,6 +22,22 @@ pub enum CopyError {
     /// No memory for a page that would have to be made.
     #[error(transparent)]
     Shortage(#[from] Shortage),
+    /// A block must be read first; then the copy can be tried again.
+    #[error("the memory is a block of a disk that has not been read yet")]
+    Absent(Wanted),
+    /// It is a block that cannot be read.
+    #[error("the memory is a block of a disk that cannot be read")]
+    Unreadable,
+}
+
+impl From<Absence> for CopyError {
+    fn from(absence: Absence) -> CopyError {
+        match absence {
+            Absence::Wanted(wanted) => CopyError::Absent(wanted),
+            Absence::Unreadable => CopyError::Unreadable,
+            Absence::Short(shortage) => CopyError::Shortage(shortage),
+        }
+    }
 }
 
 /// On whose behalf the kernel copies.
@@ -61,7 +79,11 @@ impl Tree {
             if behalf == Behalf::Cell && !permissions.readable() {
                 return Err(CopyError::Refused);
             }
-            match found.frame(page) {
+            let frame = match found.view {
+                View::Block { block, .. } => Some(self.brought_in(frames, page, block)?),
+                _ => found.frame(page),
+            };
+            match frame {
                 Some(frame) => frames.arena().read(frame, within, &mut bytes[range]),
                 None => bytes[range].fill(0),
             }
@@ -100,6 +122,12 @@ impl Tree {
         let own = match found.view {
             View::Page { frame, .. } => {
                 found.owned && if found.level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.stretch()) }
+            }
+            View::Block { block, .. } => {
+                // Before the look at the registry: making room may give up the very block.
+                frames.ensure(account, PATH_TABLES + 1)?;
+                self.brought_in(frames, page, block)?;
+                false
             }
             _ => false,
         };

@@ -9,6 +9,7 @@
 
 use super::Rules;
 use super::account::AccountId;
+use super::block::Block;
 use super::entry::{Entry, View};
 use super::frames::{Frames, Shortage};
 use super::tree::{TOP, TREE_PAGES, Tree, index, span};
@@ -19,17 +20,33 @@ use std::ops::Range;
 /// Tables that an edit can copy at the edges of a range: one at the top, two at each level below.
 const EDGE_TABLES: u64 = 5;
 /// Tables that an edit within one entry of level 2 can copy or make.
-const PATH_TABLES: u64 = TOP as u64;
+pub(super) const PATH_TABLES: u64 = TOP as u64;
+
+/// What a range shall hold: nothing, lazy memory, or blocks of a disk, one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The first page, and its entry.
+    first: (u64, Entry),
+}
+
+impl Run {
+    /// The entry that begins at `page`.
+    fn at(self, page: u64) -> Entry {
+        self.first.1.further(page - self.first.0)
+    }
+}
 
 /// What an edit does to a range.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// Puts the same entry everywhere, at the highest level that fits.
-    Set(Entry),
+    /// Puts the entries of a run everywhere, at the highest level that fits.
+    Set(Run),
     /// Changes the permissions of what is there.
     Protect(Permissions),
     /// Makes pages present; for a write fault also the program's own.
     Touch { write: bool },
+    /// Makes blocks present that are in memory, shared; leaves everything else.
+    Reveal,
     /// Moves the path to a page into fresh tables and changes nothing.
     Renew,
     /// Makes pages present and the tree's own, whatever the program may do with them: the kernel is about to write.
@@ -47,23 +64,18 @@ struct Edit<'a> {
 }
 
 impl Tree {
-    /// Maps lazy zero memory in `pages`, or nothing if `permissions` is `None`. What was there is let go. Bounded: a few tables, whatever the range.
+    /// Puts an entry that is not present into `pages`: lazy memory, blocks of which it names the first, or nothing. What was there is let go. Bounded: a few
+    /// tables, whatever the range.
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
-    pub fn set(
-        &mut self,
-        frames: &mut Frames,
-        account: AccountId,
-        pages: Range<u64>,
-        lazy: Option<(Permissions, bool)>,
-    ) -> Result<(), Shortage> {
-        if self.top.is_none() && lazy.is_none() {
+    pub fn set(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, entry: Entry) -> Result<(), Shortage> {
+        if self.top.is_none() && entry == Entry::EMPTY {
             return Ok(());
         }
         frames.ensure(account, EDGE_TABLES)?;
-        let entry = lazy.map_or(Entry::EMPTY, |(permissions, large)| Entry::lazy(permissions, large));
-        self.edit(frames, account, pages, Change::Set(entry));
+        let run = Run { first: (pages.start, entry) };
+        self.edit(frames, account, pages, Change::Set(run));
         Ok(())
     }
 
@@ -87,8 +99,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes what is mapped lazily in `pages` present, and for a `write` the program's own; the pages must lie within one large page's span. Large lazy
-    /// memory becomes a 2 MiB page where the machine has one.
+    /// Makes what is mapped lazily in `pages` present, blocks where they are in memory, and for a `write` the program's own; the pages must lie within one large
+    /// page's span. Large lazy memory becomes a 2 MiB page where the machine has one.
     ///
     /// Where a copy took the place of a shared page, the result is that page, whose holder the caller takes over: a CPU may still read it until the write is confirmed.
     ///
@@ -97,6 +109,16 @@ impl Tree {
     pub fn touch(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, write: bool) -> Result<Option<FrameId>, Shortage> {
         frames.ensure(account, PATH_TABLES + (pages.end - pages.start))?;
         Ok(self.edit(frames, account, pages, Change::Touch { write }))
+    }
+
+    /// Makes those blocks in `pages` present that are in memory; the pages must lie within one large page's span.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub(super) fn reveal(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES)?;
+        self.edit(frames, account, pages, Change::Reveal);
+        Ok(())
     }
 
     /// Makes `page` present and this tree's own.
@@ -125,7 +147,7 @@ impl Tree {
         let before = self.link();
         let mut edit = Edit { frames, account, fresh: Vec::new(), replaced: None };
         let mut top = match self.top {
-            None => edit.table_of(Entry::EMPTY),
+            None => edit.table_of(Entry::EMPTY, TOP + 1),
             Some(top) if self.sealed => edit.copy_shared(top, TOP),
             Some(top) => top,
         };
@@ -163,21 +185,23 @@ impl Edit<'_> {
     fn changed(&mut self, old: Entry, level: u8, part: Range<u64>, whole: bool, change: Change) -> Entry {
         let view = old.view(level);
         match (change, view) {
-            (Change::Set(entry), _) if whole || old == entry => {
-                if old != entry {
-                    self.frames.release_view(view, level);
-                }
-                entry
+            (Change::Set(run), _) if old.further(part.start % span(level)) == run.at(part.start) => old,
+            (Change::Set(run), _) if whole => {
+                self.frames.release_view(view, level);
+                run.at(part.start)
             }
             (_, View::Table { table, owned }) => {
                 let below = if owned { table } else { self.copy_shared(table, level - 1) };
                 self.descend(below, level, part, change)
             }
             (Change::Set(_), _) => self.expanded(old, level, part, change),
-            (_, View::Empty) | (Change::Renew, _) => old,
+            (_, View::Empty) | (Change::Renew, _) | (Change::Reveal, View::Lazy { .. } | View::Page { .. }) => old,
             (Change::Protect(permissions), View::Lazy { large, .. }) if whole => Entry::lazy(permissions, large),
             (Change::Protect(permissions), View::Page { frame, .. }) if whole => self.page(frame, level, permissions),
+            (Change::Protect(permissions), View::Block { block, .. }) if whole => Entry::block(block, permissions),
             (Change::Protect(_), _) => self.expanded(old, level, part, change),
+            (_, View::Block { .. }) if level > 1 => self.expanded(old, level, part, change),
+            (_, View::Block { block, permissions }) => self.brought_in(block, permissions, change).unwrap_or(old),
             (Change::Touch { .. } | Change::Own, View::Lazy { permissions, large }) => {
                 self.made(permissions, level, large).unwrap_or_else(|| self.expanded(old, level, part, change))
             }
@@ -214,6 +238,18 @@ impl Edit<'_> {
         Some(Entry::large_page(stretch, permissions, true))
     }
 
+    /// The page of a block: the registry's, or a copy for whoever writes. `None`: it is not in memory.
+    fn brought_in(&mut self, block: Block, permissions: Permissions, change: Change) -> Option<Entry> {
+        let frame = self.frames.hold_block(block)?;
+        let shared = Entry::page(frame, permissions, false);
+        match change {
+            // No CPU has seen the shared page here.
+            Change::Own => self.owned(frame, 1, permissions, Change::Own),
+            Change::Touch { write: true } if permissions.writable() => self.owned(frame, 1, permissions, Change::Own),
+            _ => Some(shared),
+        }
+    }
+
     /// The tree's own copy of a page: the page itself if nobody else holds it. `None`: a large page that others hold too, to be split first.
     fn owned(&mut self, frame: FrameId, level: u8, permissions: Permissions, change: Change) -> Option<Entry> {
         if level > 1 {
@@ -242,7 +278,7 @@ impl Edit<'_> {
 
     /// A table of the next level that says the same as an entry of `level`.
     fn expand(&mut self, entry: Entry, level: u8) -> FrameId {
-        let View::Page { frame, permissions, .. } = entry.view(level) else { return self.table_of(entry) };
+        let View::Page { frame, permissions, .. } = entry.view(level) else { return self.table_of(entry, level) };
         let stretch = frame.stretch();
         let table = self.take_table();
         self.frames.split(stretch);
@@ -253,11 +289,12 @@ impl Edit<'_> {
         table
     }
 
-    /// A fresh table that holds `entry`, which must not be present, everywhere.
-    fn table_of(&mut self, entry: Entry) -> FrameId {
+    /// A fresh table that says the same as `entry`, of `level` and not present.
+    fn table_of(&mut self, entry: Entry, level: u8) -> FrameId {
         let table = self.take_table();
         for position in 0..512 {
-            self.frames.arena().store(table, EntryIndex::new(position), entry.0);
+            let part = entry.further(position * span(level - 1));
+            self.frames.arena().store(table, EntryIndex::new(position as usize), part.0);
         }
         table
     }

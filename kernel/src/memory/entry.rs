@@ -4,12 +4,14 @@
 //! ```text
 //! present      bit 0 = 1   as the CPU has it; bit 9: the program may write; bit 10: may read (bit 2 is then set; a page without it is the
 //!                          supervisor's to the CPU, so that nothing a cell does reaches it, and its content stays)
-//! non-present  bit 0 = 0   all zero: empty. Otherwise bit 11 is set: lazy zero memory; bit 8: in a large page; bits 9, 10 and 63 as above;
-//!                          address bits all ones, so that no speculative load goes anywhere
+//! non-present  bit 0 = 0   all zero: empty. Bit 11: lazy zero memory; bit 8: in a large page; address bits all ones.
+//!                          Bit 7: a block of a disk; address bits 12 to 43: the number of the first that the entry spans, 52 to 62: the disk.
+//!                          Bits 9, 10 and 63 as above. Address bits 44 to 51 are ones in both, so that no speculative load goes anywhere
 //! ```
 //! Accessed and dirty are always set: a CPU that has to set them takes several times longer for a first touch.
 
-use pando_abi::Permissions;
+use super::block::{Block, DiskId};
+use pando_abi::{BlockNumber, Permissions};
 use pando_machine::{FrameId, Stretch};
 
 const PRESENT: u64 = 1;
@@ -17,12 +19,18 @@ const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const ACCESSED_DIRTY: u64 = 1 << 5 | 1 << 6;
 const LARGE: u64 = 1 << 7;
+const BLOCK: u64 = 1 << 7;
 const LAZY_LARGE: u64 = 1 << 8;
 const MAY_WRITE: u64 = 1 << 9;
 const MAY_READ: u64 = 1 << 10;
 const LAZY: u64 = 1 << 11;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const NO_EXECUTE: u64 = 1 << 63;
+/// Address bits beyond what any machine has, and beyond a block's number.
+const NOWHERE: u64 = 0x000f_f000_0000_0000;
+const BLOCK_NUMBER: u64 = 0xffff_ffff << BLOCK_SHIFT;
+const BLOCK_SHIFT: u32 = 12;
+const DISK_SHIFT: u32 = 52;
 
 /// An entry as it lies in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +47,13 @@ pub enum View {
         permissions: Permissions,
         /// In 2 MiB pages.
         large: bool,
+    },
+    /// Blocks of a disk, brought in when they are touched.
+    Block {
+        /// The first.
+        block: Block,
+        /// What the program may do.
+        permissions: Permissions,
     },
     /// A table of the next level.
     Table {
@@ -75,6 +90,23 @@ impl Entry {
         Entry(LAZY | ADDRESS | permission_bits(permissions) | if large { LAZY_LARGE } else { 0 })
     }
 
+    /// Blocks of a disk, brought in when they are touched.
+    #[must_use]
+    pub const fn block(block: Block, permissions: Permissions) -> Entry {
+        let place = (block.number.0 as u64) << BLOCK_SHIFT | (block.disk.index() as u64) << DISK_SHIFT;
+        Entry(BLOCK | NOWHERE | place | permission_bits(permissions))
+    }
+
+    /// The entry of the page `pages` further on, where this one is the first page's of a run: the next block, or the same lazy memory.
+    #[must_use]
+    pub const fn further(self, pages: u64) -> Entry {
+        if self.0 & (PRESENT | BLOCK) != BLOCK {
+            return self;
+        }
+        let number = (self.0 & BLOCK_NUMBER).wrapping_add(pages << BLOCK_SHIFT) & BLOCK_NUMBER;
+        Entry(self.0 & !BLOCK_NUMBER | number)
+    }
+
     /// A link to a table.
     #[must_use]
     pub const fn table(table: FrameId, owned: bool) -> Entry {
@@ -102,10 +134,11 @@ impl Entry {
     #[must_use]
     pub fn view(self, level: u8) -> View {
         if self.0 & PRESENT == 0 {
-            return if self.0 & LAZY == 0 {
-                View::Empty
-            } else {
-                View::Lazy { permissions: self.permissions(), large: self.0 & LAZY_LARGE != 0 }
+            let permissions = self.permissions();
+            return match (self.0 & LAZY != 0, self.named_block()) {
+                (true, _) => View::Lazy { permissions, large: self.0 & LAZY_LARGE != 0 },
+                (false, Some(block)) => View::Block { block, permissions },
+                (false, None) => View::Empty,
             };
         }
         let frame = FrameId::at(self.0 & ADDRESS).expect("entries point into the arena");
@@ -114,6 +147,13 @@ impl Entry {
         } else {
             View::Page { frame, permissions: self.permissions(), writable: self.0 & WRITE != 0 }
         }
+    }
+
+    /// The block that a non-present entry names.
+    fn named_block(self) -> Option<Block> {
+        let disk = DiskId::new((self.0 >> DISK_SHIFT) as usize % DiskId::LIMIT)?;
+        let number = BlockNumber((self.0 >> BLOCK_SHIFT) as u32);
+        (self.0 & BLOCK != 0).then_some(Block { disk, number })
     }
 
     fn permissions(self) -> Permissions {
@@ -153,7 +193,8 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::{Entry, View};
-    use pando_abi::Permissions;
+    use crate::memory::block::{Block, DiskId};
+    use pando_abi::{BlockNumber, Permissions};
     use pando_machine::{FrameId, Stretch};
 
     #[test]
@@ -172,5 +213,24 @@ mod tests {
             }
         }
         assert_eq!(Entry::EMPTY.view(3), View::Empty);
+    }
+
+    #[test]
+    fn an_entry_names_any_block_of_any_disk_and_the_next_ones() {
+        for disk in [0, 1, 1234, DiskId::LIMIT - 1].map(|index| DiskId::new(index).expect("a disk")) {
+            for number in [0, 1, 0x8000_0000, u32::MAX].map(BlockNumber) {
+                for permissions in (0..8).filter_map(Permissions::from_bits) {
+                    let entry = Entry::block(Block { disk, number }, permissions);
+                    assert!(!entry.is_present() && entry.0 >> 44 & 0xff == 0xff, "{entry:x?} leads nowhere");
+                    assert_eq!(entry.view(1), View::Block { block: Block { disk, number }, permissions });
+                    let next = Block { disk, number: number.further(512) };
+                    assert_eq!(entry.further(512), Entry::block(next, permissions));
+                }
+            }
+        }
+        assert_eq!(DiskId::new(DiskId::LIMIT), None);
+        for other in [Entry::EMPTY, Entry::lazy(Permissions::ALL, true), Entry::large_page(Stretch(3), Permissions::ALL, true)] {
+            assert_eq!(other.further(7), other);
+        }
     }
 }

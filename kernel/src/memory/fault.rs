@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults that the kernel resolves itself: lazy memory and copy-on-write.
+//! Faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
 
 use super::account::AccountId;
+use super::block::{Absence, Wanted, group};
+use super::edit::PATH_TABLES;
 use super::entry::View;
 use super::frames::{Frames, Shortage};
 use super::tree::{Tree, span};
@@ -45,6 +47,10 @@ pub enum Fault {
     },
     /// The tables allowed it all along; the vCPU had not seen it yet: retry (rule 6).
     Spurious,
+    /// A block must be read first; nothing has changed.
+    Absent(Wanted),
+    /// It is a block that cannot be read.
+    Unreadable,
     /// Nothing is mapped there, or the program may not do this: its own affair.
     Refused,
 }
@@ -69,6 +75,17 @@ impl Tree {
                 self.touch(frames, account, around, write)
                     .or_else(|_| self.touch(frames, account, page..page + 1, write))
                     .map(|_| Fault::Resolved)
+            }
+            View::Block { block, .. } => {
+                // Before the look at the registry: making room may give up the very block.
+                frames.ensure(account, PATH_TABLES + u64::from(write))?;
+                match self.brought_in(frames, page, block) {
+                    Ok(_) if write => self.touch(frames, account, page..page + 1, true).map(|_| Fault::Resolved),
+                    Ok(_) => self.reveal(frames, account, group(page)).map(|()| Fault::Resolved),
+                    Err(Absence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
+                    Err(Absence::Unreadable) => Ok(Fault::Unreadable),
+                    Err(Absence::Short(shortage)) => Err(shortage),
+                }
             }
             View::Empty | View::Table { .. } => Ok(Fault::Refused),
         }

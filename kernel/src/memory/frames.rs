@@ -13,6 +13,7 @@
 use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
 use super::entry::View;
+use super::registry::Registry;
 use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
 use std::sync::Arc;
 
@@ -88,12 +89,16 @@ pub struct Frames {
     garbage: Vec<Garbage>,
     counter: u64,
     rules: Rules,
+    /// Blocks of disks that are in memory.
+    pub(super) registry: Registry,
 }
 
 impl Frames {
-    /// All frames of `machine` but those of stretch 0, which are its own.
+    /// All frames of `machine` but those of stretch 0, which are its own. `registry`: how many may hold blocks of disks.
     #[must_use]
-    pub fn new(machine: Arc<dyn Machine>, rules: Rules) -> Frames {
+    pub fn new(machine: Arc<dyn Machine>, rules: Rules, registry: PageCount) -> Frames {
+        let mut accounts = Accounts::default();
+        let registry = Registry::new(accounts.open(registry));
         let frames = machine.arena().frames() as usize;
         let stretches = machine.arena().stretches();
         Frames {
@@ -105,11 +110,12 @@ impl Frames {
             whole: Vec::new(),
             unused: (1..stretches).rev().collect(),
             free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_STRETCH)),
-            accounts: Accounts::default(),
+            accounts,
             quarantine: Vec::new(),
             garbage: Vec::new(),
             counter: 0,
             rules,
+            registry,
         }
     }
 
@@ -158,11 +164,20 @@ impl Frames {
         self.accounts.usage(id)
     }
 
-    /// Checks that `account` and the machine have `count` frames: what follows under the same lock then cannot fail.
+    /// Makes sure that `account` and the machine have `count` frames: what follows under the same lock then cannot fail. Where the machine has not, blocks
+    /// that nobody maps are given up.
     ///
     /// # Errors
     /// One of them has not.
-    pub fn ensure(&self, account: AccountId, count: u64) -> Result<(), Shortage> {
+    pub fn ensure(&mut self, account: AccountId, count: u64) -> Result<(), Shortage> {
+        if self.free < count && self.accounts.covers(account, count) {
+            self.give_up(count - self.free);
+        }
+        self.check(account, count)
+    }
+
+    /// Whether `account` and the machine have `count` frames as things are.
+    pub(super) fn check(&self, account: AccountId, count: u64) -> Result<(), Shortage> {
         if !self.accounts.covers(account, count) {
             return Err(Shortage::Quota);
         }
@@ -283,7 +298,16 @@ impl Frames {
 
     /// Adds a holder to a frame.
     pub(super) fn hold(&mut self, frame: FrameId) {
-        self.holders[frame.0 as usize] += 1;
+        let holders = &mut self.holders[frame.0 as usize];
+        *holders += 1;
+        if *holders == 2 && self.is_registered(frame) {
+            self.registry.wake();
+        }
+    }
+
+    /// Whether the registry holds a frame: nobody else charges that account.
+    pub(super) fn is_registered(&self, frame: FrameId) -> bool {
+        self.payers[frame.0 as usize] == self.registry.account().0
     }
 
     /// Adds a holder to whatever an entry of a table of `level` holds.
@@ -292,13 +316,13 @@ impl Frames {
             View::Table { table, .. } => self.hold(table),
             View::Page { frame, .. } if level == 1 => self.hold(frame),
             View::Page { frame, .. } => self.stretches[frame.stretch().0 as usize].large += 1,
-            View::Empty | View::Lazy { .. } => {}
+            View::Empty | View::Lazy { .. } | View::Block { .. } => {}
         }
     }
 
-    /// Whether a table has one holder only.
-    pub(super) fn is_last_holder(&self, table: FrameId) -> bool {
-        self.holders[table.0 as usize] == 1
+    /// Whether a table, or a page that is no part of a large one, has one holder only.
+    pub(super) fn is_last_holder(&self, frame: FrameId) -> bool {
+        self.holders[frame.0 as usize] == 1
     }
 
     /// Whether a page has one holder only.
@@ -320,10 +344,11 @@ impl Frames {
 
     /// Takes a holder from a page, which is free at once if that was the last.
     pub fn release(&mut self, frame: FrameId) {
-        let holders = &mut self.holders[frame.0 as usize];
-        *holders -= 1;
-        if *holders == 0 && self.stretches[frame.stretch().0 as usize].large == 0 {
-            self.set_free(frame);
+        self.holders[frame.0 as usize] -= 1;
+        match self.holders[frame.0 as usize] {
+            0 if self.stretches[frame.stretch().0 as usize].large == 0 => self.set_free(frame),
+            1 if self.is_registered(frame) => self.registry.rest(frame),
+            _ => {}
         }
     }
 
@@ -425,6 +450,7 @@ impl Frames {
 mod tests {
     use super::Frames;
     use crate::memory::Rules;
+    use crate::memory::entry::Entry;
     use crate::memory::tree::Tree;
     use pando_abi::Permissions;
     use pando_machine::sim::{Sim, SimConfig};
@@ -434,14 +460,14 @@ mod tests {
     #[test]
     fn an_account_tells_tables_from_pages_from_birth_to_flush() {
         let machine = Sim::new(SimConfig { arena: PageCount(2048), ..SimConfig::default() }).expect("a small machine");
-        let mut frames = Frames::new(machine as Arc<dyn Machine>, Rules::ALL_KEPT);
+        let mut frames = Frames::new(machine as Arc<dyn Machine>, Rules::ALL_KEPT, PageCount(0));
         let account = frames.open_account(PageCount(100));
         let counts = |frames: &Frames| {
             let usage = frames.usage(account);
             (usage.used.0, usage.tables.0, usage.retired.0)
         };
         let mut tree = Tree::default();
-        tree.set(&mut frames, account, 0..2, Some((Permissions::READ_WRITE, false))).expect("room");
+        tree.set(&mut frames, account, 0..2, Entry::lazy(Permissions::READ_WRITE, false)).expect("room");
         tree.touch(&mut frames, account, 0..2, true).expect("room");
         assert_eq!(counts(&frames), (5, 3, 0), "a path of three tables and two pages");
         tree.release(&mut frames);

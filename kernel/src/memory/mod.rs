@@ -28,17 +28,20 @@
 //! For each rule there is a canary: [`Rules`] leaves it out, and a test must fail.
 
 pub mod account;
+pub mod block;
 pub mod copy;
 pub mod edit;
 pub mod entry;
 pub mod fault;
 pub mod frames;
 pub mod reaper;
+pub mod registry;
 pub mod space;
 pub mod spaces;
 pub mod tree;
 
 pub use account::{AccountId, Usage};
+pub use block::{Block, DiskId, Wanted};
 pub use fault::{Access, Fault};
 pub use frames::{Frames, Shortage};
 pub use spaces::SpaceSet;

@@ -30,7 +30,7 @@ impl Frames {
             View::Table { table, .. } => self.discard(Garbage::Table(table, level - 1)),
             View::Page { frame, .. } if level == 1 => self.release(frame),
             View::Page { frame, .. } => self.discard(Garbage::Large(frame.stretch())),
-            View::Empty | View::Lazy { .. } => {}
+            View::Empty | View::Lazy { .. } | View::Block { .. } => {}
         }
     }
 }

@@ -3,15 +3,17 @@
 
 use super::Rules;
 use super::account::AccountId;
+use super::block::{Block, DiskId, Wanted};
 use super::copy::{Behalf, CopyError};
+use super::entry::Entry;
 use super::fault::{Access, Fault};
 use super::frames::{Frames, Shortage};
 use super::space::{Part, Space};
 use super::tree::{Found, Tree};
 use crate::limits::PIECE_PAGES;
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END};
-use pando_abi::limits::{MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
-use pando_abi::{MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::{BlockAddress, DiskIndex, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_machine::Root;
 use std::ops::Range;
 
@@ -33,6 +35,8 @@ pub enum Obstacle {
     Refused(Refusal),
     /// Not enough memory now.
     Short(Shortage),
+    /// A block must be read first.
+    Absent(Wanted),
 }
 
 impl From<Refusal> for Obstacle {
@@ -41,10 +45,27 @@ impl From<Refusal> for Obstacle {
     }
 }
 
+impl From<CopyError> for Obstacle {
+    fn from(error: CopyError) -> Obstacle {
+        match error {
+            CopyError::Refused | CopyError::Unreadable => Obstacle::Refused(Refusal::BadAddress),
+            CopyError::Shortage(shortage) => Obstacle::Short(shortage),
+            CopyError::Absent(wanted) => Obstacle::Absent(wanted),
+        }
+    }
+}
+
 impl From<Shortage> for Obstacle {
     fn from(shortage: Shortage) -> Obstacle {
         Obstacle::Short(shortage)
     }
+}
+
+/// A disk as a cell sees it.
+#[derive(Clone, Copy, Debug)]
+struct Attached {
+    disk: DiskId,
+    blocks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +82,7 @@ pub struct SpaceSet {
     account: AccountId,
     spaces: Vec<Option<Space>>,
     segments: Vec<Option<Segment>>,
+    disks: Vec<Attached>,
     current: SpaceIndex,
 }
 
@@ -68,7 +90,8 @@ impl SpaceSet {
     /// One space that holds nothing but an empty system segment.
     #[must_use]
     pub fn new(frames: &mut Frames, account: AccountId) -> SpaceSet {
-        let mut set = SpaceSet { account, spaces: Vec::new(), segments: vec![Some(Segment::default())], current: SpaceIndex(0) };
+        let segments = vec![Some(Segment::default())];
+        let mut set = SpaceSet { account, spaces: Vec::new(), segments, disks: Vec::new(), current: SpaceIndex(0) };
         set.create_space(frames).expect("the first space is within every limit");
         set
     }
@@ -237,22 +260,43 @@ impl SpaceSet {
         }
     }
 
+    /// Makes a disk nameable, with what it has of blocks.
+    ///
+    /// # Errors
+    /// The cell has too many.
+    pub fn attach(&mut self, disk: DiskId, blocks: u64) -> Result<DiskIndex, Refusal> {
+        let index = self.disks.len() as u32;
+        if index >= MAX_DISKS {
+            return Err(Refusal::TooMany);
+        }
+        self.disks.push(Attached { disk, blocks: blocks.min(u32::MAX.into()) });
+        Ok(DiskIndex(index))
+    }
+
+    /// Finds `count` blocks of an attached disk.
+    ///
+    /// # Errors
+    /// There is no such disk, or it ends before them.
+    pub fn blocks(&self, first: BlockAddress, count: u64) -> Result<Block, Refusal> {
+        let attached = self.disks.get(first.disk.0 as usize).ok_or(Refusal::NoSuchDisk)?;
+        let end = u64::from(first.block.0) + count;
+        if end > attached.blocks { Err(Refusal::NoSuchBlock) } else { Ok(Block { disk: attached.disk, number: first.block }) }
+    }
+
     /// Maps lazy zero memory, whatever was there before. Bounded.
     ///
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
     pub fn map(&mut self, frames: &mut Frames, range: &Stretch, flags: MapFlags) -> Result<(), Obstacle> {
-        let lazy = Some((flags.permissions, flags.large));
-        if self.tree(range.space, range.slot).is_some() {
-            return self.set(frames, range, lazy);
-        }
-        self.check_room(1)?;
-        let account = self.account;
-        let space = self.space(range.space)?;
-        let mut tree = Tree::default();
-        tree.set(frames, account, range.pages.clone(), lazy)?;
-        space.mount(frames, range.slot, Part::Private(tree));
-        Ok(())
+        self.set(frames, range, Entry::lazy(flags.permissions, flags.large))
+    }
+
+    /// Maps blocks of a disk from `first` on, whatever was there before. Bounded.
+    ///
+    /// # Errors
+    /// Not enough memory for tables; nothing has changed.
+    pub fn map_blocks(&mut self, frames: &mut Frames, range: &Stretch, first: Block, permissions: Permissions) -> Result<(), Obstacle> {
+        self.set(frames, range, Entry::block(first, permissions))
     }
 
     /// Unmaps. Bounded.
@@ -260,15 +304,24 @@ impl SpaceSet {
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
     pub fn unmap(&mut self, frames: &mut Frames, range: &Stretch) -> Result<(), Obstacle> {
-        self.set(frames, range, None)
+        if self.tree(range.space, range.slot).is_none() {
+            return Ok(());
+        }
+        self.set(frames, range, Entry::EMPTY)
     }
 
-    fn set(&mut self, frames: &mut Frames, range: &Stretch, lazy: Option<(Permissions, bool)>) -> Result<(), Obstacle> {
+    /// Puts an entry that is not present into a range; a slot that is free becomes memory of the space.
+    fn set(&mut self, frames: &mut Frames, range: &Stretch, entry: Entry) -> Result<(), Obstacle> {
         let account = self.account;
-        match self.tree(range.space, range.slot) {
-            Some(tree) => Ok(tree.set(frames, account, range.pages.clone(), lazy)?),
-            None => Ok(()),
+        if let Some(tree) = self.tree(range.space, range.slot) {
+            return Ok(tree.set(frames, account, range.pages.clone(), entry)?);
         }
+        self.check_room(1)?;
+        let space = self.space(range.space)?;
+        let mut tree = Tree::default();
+        tree.set(frames, account, range.pages.clone(), entry)?;
+        space.mount(frames, range.slot, Part::Private(tree));
+        Ok(())
     }
 
     /// Sets permissions in the first piece of the range, and takes the piece off its front.
@@ -285,15 +338,22 @@ impl SpaceSet {
         Ok(())
     }
 
-    /// Makes the lazy memory in the first piece of the range, and takes the piece off its front.
+    /// Makes what is mapped in the first piece of the range present, and takes the piece off its front; it ends where a block must be read. Blocks that cannot
+    /// be read are skipped.
     ///
     /// # Errors
-    /// Not enough memory; nothing has changed.
+    /// Not enough memory, or the very first page is a block to be read; nothing has changed.
     pub fn touch_piece(&mut self, frames: &mut Frames, range: &mut Stretch) -> Result<(), Obstacle> {
         let account = self.account;
-        let piece = first_piece(&range.pages);
+        let mut piece = first_piece(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {
-            tree.touch(frames, account, piece.clone(), false)?;
+            let ready = tree.ready(frames, &piece)?;
+            piece = ready.pages.clone();
+            if ready.blocks {
+                tree.reveal(frames, account, ready.pages)?;
+            } else {
+                tree.touch(frames, account, ready.pages, false)?;
+            }
         }
         range.pages.start = piece.end;
         Ok(())
@@ -398,7 +458,7 @@ impl SpaceSet {
     /// # Errors
     /// No memory for the table.
     pub fn root(&mut self, frames: &mut Frames) -> Result<Root, Shortage> {
-        let SpaceSet { account, spaces, segments, current } = self;
+        let SpaceSet { account, spaces, segments, current, .. } = self;
         let space = spaces[current.0 as usize].as_mut().expect("the running space exists");
         space.root(frames, *account, |index| &segments[index.0 as usize].as_ref().expect("a mounted segment exists").tree)
     }
@@ -428,7 +488,7 @@ impl SpaceSet {
                 copy
             }));
         }
-        SpaceSet { account, spaces: copies, segments, current: self.current }
+        SpaceSet { account, spaces: copies, segments, disks: self.disks.clone(), current: self.current }
     }
 
     /// Lets everything go; [`Frames::reap`] does it in pieces.

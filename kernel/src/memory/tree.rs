@@ -37,9 +37,9 @@ pub struct Tree {
 /// What a tree holds at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The entry.
+    /// The entry; of blocks, the one that is asked for.
     pub view: View,
-    /// The level of the table that holds it: 1 for a 4 KiB page, 2 for a large one; lazy memory at any.
+    /// The level of the table that holds it: 1 for a 4 KiB page, 2 for a large one; lazy memory and blocks at any.
     pub level: u8,
     /// Whether every link on the way, and the tree itself, is owned.
     pub owned: bool,
@@ -50,7 +50,7 @@ impl Found {
     #[must_use]
     pub fn permissions(&self) -> Option<Permissions> {
         match self.view {
-            View::Lazy { permissions, .. } | View::Page { permissions, .. } => Some(permissions),
+            View::Lazy { permissions, .. } | View::Block { permissions, .. } | View::Page { permissions, .. } => Some(permissions),
             View::Empty | View::Table { .. } => None,
         }
     }
@@ -90,6 +90,10 @@ impl Tree {
                     owned &= link;
                     table = next;
                     level -= 1;
+                }
+                View::Block { block, permissions } => {
+                    let block = block.further(page % span(level));
+                    return Found { view: View::Block { block, permissions }, level, owned };
                 }
                 _ => return Found { view, level, owned },
             }

@@ -11,12 +11,15 @@ use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{R8, R9, R10, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::asm::{Asm, Condition};
+use pando_testing::disk::TestDisk;
 use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP, kvm_is_there};
 use std::collections::BTreeSet;
 
 const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
 const FREE: u64 = 0x2000_0000;
 const SEGMENT: u64 = 5 * SLOT_SIZE;
+/// Blocks of the one disk that the cells have.
+const DISK_BLOCKS: u32 = 100;
 
 /// What a call shall return.
 type Wanted = Result<u64, Refusal>;
@@ -31,6 +34,14 @@ const fn unmap(address: u64, pages: u64) -> Hypercall {
 
 const fn protect(address: u64, pages: u64, permissions: u64) -> Hypercall {
     Hypercall::Protect { space: CURRENT_SPACE, address, pages, permissions }
+}
+
+const fn map_blocks(address: u64, pages: u64, block: u64) -> Hypercall {
+    Hypercall::MapBlocks { space: CURRENT_SPACE, address, pages, block, flags: 1 }
+}
+
+const fn populate(address: u64, pages: u64) -> Hypercall {
+    Hypercall::Populate { space: CURRENT_SPACE, address, pages }
 }
 
 /// Ranges that nobody can name: how they are wrong.
@@ -54,17 +65,46 @@ fn bad_ranges() -> Vec<(u64, u64, Refusal)> {
     ]
 }
 
+/// Calls about the one disk.
+fn about_disks() -> Vec<(Hypercall, Wanted)> {
+    use Refusal::{BadArgument, NoSuchBlock, NoSuchDisk};
+    let mut rows = Vec::new();
+    for flags in [0x10, 0x20, 1 << 63, u64::MAX] {
+        rows.push((Hypercall::MapBlocks { space: CURRENT_SPACE, address: FREE, pages: 1, block: 0, flags }, Err(BadArgument)));
+    }
+    for block in [1 << 32, u64::MAX, 1 << 63] {
+        rows.push((map_blocks(FREE, 1, block), Err(NoSuchDisk)));
+    }
+    let end = u64::from(DISK_BLOCKS);
+    for (pages, block) in [(1, end), (1, u64::from(u32::MAX)), (2, end - 1), (end + 1, 0), (1 << 27, 0)] {
+        rows.push((map_blocks(SEGMENT, pages, block), Err(NoSuchBlock)));
+    }
+    rows.push((map_blocks(FREE, 2, end - 2), Ok(0)));
+    rows.push((unmap(FREE, 2), Ok(0)));
+    rows.push((populate(FREE, 2), Ok(0)));
+    rows
+}
+
 /// Calls that need nothing to have happened before.
 fn simple() -> Vec<(Hypercall, Wanted)> {
     use Refusal::{BadAddress, BadArgument, NoSuchSegment, NoSuchSpace, ReadOnly};
     let mut rows = Vec::new();
     for (address, pages, refusal) in bad_ranges() {
-        rows.extend([map(address, pages), unmap(address, pages), protect(address, pages, 1)].map(|call| (call, Err(refusal))));
+        let calls = [
+            map(address, pages),
+            unmap(address, pages),
+            protect(address, pages, 1),
+            map_blocks(address, pages, 0),
+            populate(address, pages),
+        ];
+        rows.extend(calls.map(|call| (call, Err(refusal))));
     }
     for space in [1, 7, u64::from(MAX_SPACES), u64::from(u32::MAX), 1 << 32, u64::MAX - 1] {
         rows.extend([
             (Hypercall::Map { space, address: FREE, pages: 1, flags: READ_WRITE }, Err(NoSuchSpace)),
             (Hypercall::Unmap { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
+            (Hypercall::MapBlocks { space, address: FREE, pages: 1, block: 0, flags: 1 }, Err(NoSuchSpace)),
+            (Hypercall::Populate { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
             (Hypercall::Protect { space, address: FREE, pages: 1, permissions: 1 }, Err(NoSuchSpace)),
             (Hypercall::Write { space, address: DATA, source: DATA, bytes: 1 }, Err(NoSuchSpace)),
             (Hypercall::SpaceClone { space }, Err(NoSuchSpace)),
@@ -81,9 +121,11 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
         rows.push((Hypercall::Map { space: CURRENT_SPACE, address: FREE, pages: 1, flags }, Err(BadArgument)));
         rows.push((protect(DATA, 1, flags), Err(BadArgument)));
     }
+    rows.extend(about_disks());
     // The kernel's own pages stay as they are, also as a part of something larger.
     for page in [VIRTUAL_REGISTERS, CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE + 0x1000] {
-        rows.extend([map(page, 1), unmap(page, 1), protect(page, 1, 7), protect(page, 1, 0)].map(|call| (call, Err(ReadOnly))));
+        let calls = [map(page, 1), unmap(page, 1), protect(page, 1, 7), protect(page, 1, 0), map_blocks(page, 1, 0)];
+        rows.extend(calls.map(|call| (call, Err(ReadOnly))));
     }
     let write = |address, source, bytes| Hypercall::Write { space: CURRENT_SPACE, address, source, bytes };
     for bytes in [0, 4097, u64::MAX] {
@@ -138,6 +180,8 @@ fn results(lab: &mut Lab, calls: &[Hypercall]) -> Vec<u64> {
     }
     asm.call_kernel(Hypercall::Freeze {});
     let id = lab.cell(&asm.finish());
+    let disk = lab.kernel.add_disk(TestDisk::new(DISK_BLOCKS)).expect("room for a disk");
+    lab.kernel.attach(id, disk).expect("its first disk");
     lab.kernel.start(id).expect("it was not started before");
     lab.run_all();
     let results = (0..calls.len()).map(|index| words::<1>(lab, id, DATA + index as u64 * 8)[0]).collect();
@@ -164,7 +208,7 @@ fn what_is_wrong_with_a_call_is_what_the_refusal_says() {
 #[test]
 fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
     for mut lab in Lab::both() {
-        for number in [17, 18, 0xff, 1 << 32, 1 << 63, u64::MAX] {
+        for number in [19, 20, 0xff, 1 << 32, 1 << 63, u64::MAX] {
             let id = lab.launch(|asm| {
                 for (index, register) in [Rdi, Rsi, Rdx, R10, R8, R9, Rbx].into_iter().enumerate() {
                     asm.mov_imm(register, 0x1111 * (index as u64 + 1));

@@ -42,14 +42,14 @@ fn had<T>(result: Result<T, Obstacle>) -> Option<Result<T, Refusal>> {
     match result {
         Ok(value) => Some(Ok(value)),
         Err(Obstacle::Refused(refusal)) => Some(Err(refusal)),
-        Err(Obstacle::Short(_)) => None,
+        Err(Obstacle::Short(_) | Obstacle::Absent(_)) => None,
     }
 }
 
 impl Trees {
     fn new(seed: u64) -> Trees {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
-        let mut frames = Frames::new(sim, Rules::ALL_KEPT);
+        let mut frames = Frames::new(sim, Rules::ALL_KEPT, PageCount(0));
         let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota))).to_vec();
         let total = frames.free();
         Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), total, shortages: 0 }
@@ -183,7 +183,9 @@ impl Trees {
                     assert!(allowed);
                     assert!(WORDS.iter().all(|offset| memory.poke(start + offset, word)));
                 }
-                Err(CopyError::Refused) => assert!(!allowed, "the kernel could not write {start:#x}"),
+                Err(CopyError::Refused | CopyError::Absent(_) | CopyError::Unreadable) => {
+                    assert!(!allowed, "the kernel could not write {start:#x}")
+                }
                 Err(CopyError::Shortage(_)) => self.shortages += 1,
             }
         } else {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading blocks of disks: the one place where the kernel waits for somebody else, and it holds no lock meanwhile.
+//!
+//! The frames are taken under the lock, filled without it, and registered under it again. Two vCPUs may read the same block at the same time; the second then finds it there.
+
+use super::Shared;
+use super::state::State;
+use crate::device::disk::Disk;
+use crate::memory::Wanted;
+use crate::memory::registry::Reading;
+use pando_abi::BlockNumber;
+use pando_machine::{Arena, FRAME_SIZE};
+use std::iter;
+use std::ops::Range;
+use std::sync::{Arc, MutexGuard};
+
+impl Shared {
+    /// Reads a block that somebody wants, and its neighbours as far as there is room. Whoever wanted it tries again before the lock is let go, and then calls
+    /// [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory.
+    pub(super) fn bring_in<'a>(&'a self, mut state: MutexGuard<'a, State>, wanted: Wanted, buffer: &mut Vec<u8>) -> MutexGuard<'a, State> {
+        // Without room there is nothing to read; trying again says so.
+        let Some(reading) = state.frames.begin_reading(wanted) else { return state };
+        let disk = Arc::clone(&state.disks[wanted.block.disk.index()]);
+        drop(state);
+        let read = read(&*disk, self.machine.arena(), &reading, buffer);
+        let mut state = self.lock();
+        state.frames.finish_reading(reading, read);
+        state
+    }
+}
+
+/// Reads what belongs together with the wanted block, or that one alone. Says which blocks are in their frames now.
+fn read(disk: &dyn Disk, arena: &Arena, reading: &Reading, buffer: &mut Vec<u8>) -> Range<u32> {
+    let wanted = reading.wanted().number;
+    let numbers = || reading.targets().map(|(block, _)| block.number);
+    let reaches = |from: &BlockNumber, to: BlockNumber| u64::from(to.0 - from.0) < disk.run(*from);
+    let start = numbers().take_while(|number| *number < wanted).find(|number| reaches(number, wanted)).unwrap_or(wanted);
+    let end = numbers().take_while(|number| *number <= wanted || reaches(&wanted, *number)).last().unwrap_or(wanted);
+    let (run, alone) = (start.0..end.0 + 1, wanted.0..wanted.0 + 1);
+    // One bad block must not take the others along.
+    for run in iter::once(run.clone()).chain((run != alone).then_some(alone)) {
+        buffer.resize(run.len() * FRAME_SIZE, 0);
+        if disk.read(BlockNumber(run.start), buffer).is_ok() {
+            let read = reading.targets().filter(|(block, _)| run.contains(&block.number.0));
+            for ((_, frame), bytes) in read.zip(buffer.chunks_exact(FRAME_SIZE)) {
+                arena.write(frame, 0, bytes);
+            }
+            return run;
+        }
+    }
+    0..0
+}
