@@ -9,6 +9,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod cpuid;
 pub mod error;
 pub mod event;

@@ -11,6 +11,7 @@ mod program;
 mod root;
 mod streams;
 mod volume;
+mod write_back;
 
 pub use error::LaunchError;
 pub use libos::Template;
@@ -18,3 +19,4 @@ pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{Streams, forward};
 pub use volume::Volume;
+pub use write_back::{Export, Report, WriteBack};

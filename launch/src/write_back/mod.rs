@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writing back: what a cell says about its exports becomes so on the host, each file atomically.
+//!
+//! The cell is hostile: it controls every byte of every record. So records are of bounded length, names are checked and resolved below the export without following any
+//! link ([`place`]), and what the host would regret (devices, set-user-id bits, other owners) cannot even be said. The worst that a cell can do is what its
+//! operator allowed: change whatever lies in the export.
+
+mod place;
+mod replace;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use place::Export;
+
+use pando_abi::channel::{Answer, Entry, Header, Kind, MAX_PATH};
+use pando_kernel::ConsolePort;
+use place::Place;
+use replace::Replacement;
+use rustix::fs::{Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::io::Read;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use stream::Incoming;
+
+/// The bits of a mode that lend a program to whoever owns its file: nothing that a cell may give away.
+const SET_ID: u32 = 0o6000;
+/// Failures that are told one by one; the others are only counted.
+const TOLD: usize = 10;
+
+/// What came of writing back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What could not be written, and why: the first few.
+    pub failures: Vec<String>,
+    /// How many there were in all.
+    pub failed: u64,
+}
+
+impl Report {
+    fn note(&mut self, path: &[u8], why: &str) {
+        self.failed += 1;
+        if self.failures.len() < TOLD {
+            // A name may hold anything, also what a terminal would obey.
+            self.failures.push(format!("{}: {why}", String::from_utf8_lossy(path).escape_debug()));
+        }
+    }
+}
+
+/// A thread that writes back what a cell says, until the cell has ended.
+#[derive(Debug)]
+pub struct WriteBack {
+    thread: JoinHandle<Report>,
+}
+
+impl WriteBack {
+    /// Starts it. The cell knows the exports by their place in this list.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>) -> std::io::Result<WriteBack> {
+        let body = move || {
+            let mut writer = Writer::new(exports);
+            if writer.serve(Incoming::new(&channel), |answer| channel.send(&answer.to_bytes())).is_err() {
+                writer.report.note(b"", "the cell sent what makes no sense: nothing more is written back");
+            }
+            // Whoever still waits for an answer learns that none comes. What else is said is taken and forgotten, so that the cell goes on.
+            channel.close_input();
+            while channel.receive().is_some() {}
+            writer.report
+        };
+        Ok(WriteBack { thread: std::thread::Builder::new().name("write back".into()).spawn(body)? })
+    }
+
+    /// Waits until all that the cell said is done; call it when the cell has ended.
+    #[must_use]
+    pub fn finish(self) -> Report {
+        self.thread.join().unwrap_or_else(|_| {
+            let mut report = Report::default();
+            report.note(b"", "writing back has failed: this is a fault in Pando");
+            report
+        })
+    }
+}
+
+/// The cell said what no libOS says.
+#[derive(Debug)]
+struct Nonsense;
+
+struct Writer {
+    exports: Vec<Export>,
+    /// The file that is being received; `None` as well if it has failed, so that its data goes nowhere.
+    file: Option<Replacement>,
+    /// The first error since the last answer.
+    error: Option<Errno>,
+    report: Report,
+}
+
+/// A record's entry, its path, and what follows.
+struct Named<'a> {
+    entry: Entry,
+    path: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Named<'a> {
+    fn parse(body: &'a [u8]) -> Result<Named<'a>, Nonsense> {
+        let (entry, rest) = body.split_first_chunk().ok_or(Nonsense)?;
+        let entry = Entry::from_bytes(*entry);
+        let length = entry.path_length as usize;
+        if length > MAX_PATH {
+            return Err(Nonsense);
+        }
+        let (path, rest) = rest.split_at_checked(length).ok_or(Nonsense)?;
+        Ok(Named { entry, path, rest })
+    }
+
+    fn times(&self) -> Result<Timestamps, Errno> {
+        if self.entry.modified_nanoseconds >= 1_000_000_000 {
+            return Err(Errno::INVAL);
+        }
+        let time = Timespec { tv_sec: self.entry.modified_seconds, tv_nsec: self.entry.modified_nanoseconds.into() };
+        let untouched = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        Ok(Timestamps { last_access: untouched, last_modification: time })
+    }
+}
+
+impl Writer {
+    fn new(exports: Vec<Export>) -> Writer {
+        Writer { exports, file: None, error: None, report: Report::default() }
+    }
+
+    /// Does what is said until nothing more is. `answer` says whether anybody still listens.
+    fn serve(&mut self, mut incoming: impl Read, mut answer: impl FnMut(Answer) -> bool) -> Result<(), Nonsense> {
+        let mut body = Vec::new();
+        loop {
+            let mut head = [0; Header::SIZE];
+            // A cell that ends in the middle of a record has said nothing.
+            if incoming.read_exact(&mut head).is_err() {
+                return Ok(());
+            }
+            let header = Header::from_bytes(head).ok_or(Nonsense)?;
+            body.resize(header.length as usize, 0);
+            if incoming.read_exact(&mut body).is_err() {
+                return Ok(());
+            }
+            self.record(header.kind, &body)?;
+            if header.kind == Kind::Sync && !answer(self.answer()) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn record(&mut self, kind: Kind, body: &[u8]) -> Result<(), Nonsense> {
+        match kind {
+            Kind::Data => {
+                let (offset, bytes) = body.split_first_chunk().ok_or(Nonsense)?;
+                self.with_file(|file| file.write(u64::from_le_bytes(*offset), bytes).map(|()| Some(file)));
+            }
+            Kind::Close => self.with_file(|file| file.finish().map(|()| None)),
+            Kind::Sync => {}
+            Kind::File | Kind::Directory | Kind::Symlink | Kind::Remove => {
+                let named = Named::parse(body)?;
+                // One that was not complete never will be.
+                self.file = None;
+                let done = self.named(kind, &named);
+                self.note(named.path, done);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does something with the file that is being received.
+    fn with_file(&mut self, action: impl FnOnce(Replacement) -> Result<Option<Replacement>, Errno>) {
+        let Some(file) = self.file.take() else { return };
+        let path = file.path().to_vec();
+        let done = action(file).map(|file| self.file = file);
+        self.note(&path, done);
+    }
+
+    fn named(&mut self, kind: Kind, named: &Named<'_>) -> Result<(), Errno> {
+        let times = named.times()?;
+        let export = self.exports.get(named.entry.export as usize).ok_or(Errno::INVAL)?;
+        let place = Place::find(export, named.path)?;
+        match kind {
+            Kind::File => {
+                self.file = Some(Replacement::begin(place, named.path, &named.entry, times)?);
+                if named.entry.permissions & SET_ID != 0 {
+                    self.error.get_or_insert(Errno::PERM);
+                    self.report.note(named.path, "set-user-ID and set-group-ID are not written back");
+                }
+            }
+            Kind::Directory => place.make_directory(named.entry.permissions, &times)?,
+            Kind::Symlink => replace::symlink(place, named.rest, &times)?,
+            _ => place.remove()?,
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, path: &[u8], done: Result<(), Errno>) {
+        if let Err(errno) = done {
+            self.error.get_or_insert(errno);
+            self.report.note(path, &plain(errno));
+        }
+    }
+
+    fn answer(&mut self) -> Answer {
+        // Linux's numbers are positive.
+        Answer { errno: self.error.take().map_or(0, |errno| errno.raw_os_error().unsigned_abs()) }
+    }
+}
+
+/// What the system says, without its number.
+fn plain(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    text.split_once(" (os error").map_or(text.clone(), |(words, _)| words.to_lowercase())
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A channel's pieces as one stream of bytes.
+
+use pando_kernel::ConsolePort;
+use std::io::{self, Read};
+
+/// What comes through a channel, until the cell has ended.
+pub(super) struct Incoming<'a> {
+    channel: &'a ConsolePort,
+    piece: Vec<u8>,
+    /// Bytes of the piece that were read already.
+    read: usize,
+}
+
+impl<'a> Incoming<'a> {
+    /// All that comes from now on.
+    pub(super) fn new(channel: &'a ConsolePort) -> Incoming<'a> {
+        Incoming { channel, piece: Vec::new(), read: 0 }
+    }
+}
+
+impl Read for Incoming<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.piece.len() {
+            let Some((_, piece)) = self.channel.receive() else { return Ok(0) };
+            (self.piece, self.read) = (piece, 0);
+        }
+        let count = room.len().min(self.piece.len() - self.read);
+        room[..count].copy_from_slice(&self.piece[self.read..self.read + count]);
+        self.read += count;
+        Ok(count)
+    }
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a cell says, and what becomes of the host's files; above all what does not.
+
+use super::{Export, Report, Writer};
+use pando_abi::channel::{Entry, Header, Kind, MAX_DATA, MAX_PATH, MAX_RECORD};
+use rustix::fs::{FileType, Mode, OFlags, mknodat, open};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// What a cell says, byte for byte.
+#[derive(Clone, Default)]
+struct Words(Vec<u8>);
+
+impl Words {
+    fn record(mut self, kind: Kind, parts: &[&[u8]]) -> Words {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
+        self.0.extend(Header { kind, length }.to_bytes());
+        self.0.extend(parts.concat());
+        self
+    }
+
+    fn entry(self, kind: Kind, entry: Entry, path: &[u8], rest: &[u8]) -> Words {
+        let entry = Entry { path_length: path.len() as u32, ..entry };
+        self.record(kind, &[&entry.to_bytes(), path, rest])
+    }
+
+    /// A whole file.
+    fn file(self, path: impl AsRef<[u8]>, permissions: u32, bytes: &[u8]) -> Words {
+        let entry =
+            Entry { permissions, size: bytes.len() as u64, modified_seconds: 1_000_000, modified_nanoseconds: 7, ..Entry::default() };
+        let mut words = self.entry(Kind::File, entry, path.as_ref(), b"");
+        for (index, piece) in bytes.chunks(MAX_DATA).enumerate() {
+            words = words.data((index * MAX_DATA) as u64, piece);
+        }
+        words.record(Kind::Close, &[])
+    }
+
+    fn data(self, offset: u64, bytes: &[u8]) -> Words {
+        self.record(Kind::Data, &[&offset.to_le_bytes(), bytes])
+    }
+
+    fn directory(self, path: impl AsRef<[u8]>, permissions: u32) -> Words {
+        self.entry(Kind::Directory, Entry { permissions, ..Entry::default() }, path.as_ref(), b"")
+    }
+
+    fn symlink(self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Words {
+        self.entry(Kind::Symlink, Entry::default(), path.as_ref(), target.as_ref())
+    }
+
+    fn remove(self, path: impl AsRef<[u8]>) -> Words {
+        self.entry(Kind::Remove, Entry::default(), path.as_ref(), b"")
+    }
+
+    fn sync(self) -> Words {
+        self.record(Kind::Sync, &[])
+    }
+}
+
+/// A directory that a cell may change, in one that it may not.
+struct Host {
+    outside: TempDir,
+    export: PathBuf,
+}
+
+impl Host {
+    fn new() -> Host {
+        let outside = tempfile::tempdir().expect("a temporary directory");
+        let export = outside.path().join("export");
+        fs::create_dir(&export).expect("it was not there");
+        fs::write(outside.path().join("secret"), "secret").expect("the directory is ours");
+        Host { outside, export }
+    }
+
+    fn opened(path: &Path) -> std::os::fd::OwnedFd {
+        open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there")
+    }
+
+    /// Does what the words say. Returns the answers, and what is told in the end; `None`: they make no sense.
+    fn hears(&self, words: &Words) -> (Vec<u32>, Option<Report>) {
+        self.hears_with(vec![Export::Directory(Host::opened(&self.export))], words)
+    }
+
+    fn hears_with(&self, exports: Vec<Export>, words: &Words) -> (Vec<u32>, Option<Report>) {
+        let mut writer = Writer::new(exports);
+        let mut answers = Vec::new();
+        let sense = writer.serve(&words.0[..], |answer| {
+            answers.push(answer.errno);
+            true
+        });
+        let report = std::mem::take(&mut writer.report);
+        drop(writer);
+        (answers, sense.ok().map(|()| report))
+    }
+
+    /// The words are done, without a complaint.
+    fn obeys(&self, words: Words) {
+        assert_eq!(self.hears(&words.sync()), (vec![0], Some(Report::default())));
+    }
+
+    /// The words are refused with this error, and told with these.
+    fn refuses(&self, words: Words, errno: Errno, told: &str) {
+        let (answers, report) = self.hears(&words.sync());
+        assert_eq!(answers, [errno.raw_os_error().unsigned_abs()], "{report:?}");
+        let report = report.expect("the words make sense");
+        assert!(report.failed == 1 && report.failures[0].contains(told), "{report:?} lacks {told:?}");
+    }
+
+    /// Everything, outside and inside, with its content.
+    fn all(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+            for entry in fs::read_dir(directory).expect("it is ours") {
+                let path = entry.expect("it is ours").path();
+                let kind = fs::symlink_metadata(&path).expect("nobody removes it").file_type();
+                let content = match kind {
+                    _ if kind.is_symlink() => fs::read_link(&path).expect("it is a link").into_os_string().into_encoded_bytes(),
+                    _ if kind.is_file() => fs::read(&path).expect("it is ours"),
+                    _ => Vec::new(),
+                };
+                if kind.is_dir() {
+                    walk(&path, found);
+                }
+                found.insert(path, content);
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(self.outside.path(), &mut found);
+        found
+    }
+
+    fn names(&self) -> Vec<String> {
+        let relative = |path: &Path| path.strip_prefix(&self.export).ok().map(|path| path.display().to_string());
+        self.all().keys().filter_map(|path| relative(path)).filter(|name| !name.is_empty()).collect()
+    }
+
+    fn content(&self, name: &str) -> Vec<u8> {
+        fs::read(self.export.join(name)).expect("it is there")
+    }
+}
+
+#[test]
+fn files_are_made_and_replaced() {
+    let host = Host::new();
+    fs::write(host.export.join("old"), "old").expect("the directory is ours");
+    fs::set_permissions(host.export.join("old"), Permissions::from_mode(0o640)).expect("it is ours");
+    let long: Vec<u8> = (0..3 * MAX_DATA as u32 + 5).map(|index| (index % 251) as u8).collect();
+    host.obeys(Words::default().file("old", 0o755, b"new").file("made", 0o600, &long).file(b"\xff\n", 0o444, b""));
+    assert_eq!((host.content("old"), host.content("made") == long), (b"new".to_vec(), true));
+    let metadata = fs::metadata(host.export.join("old")).expect("it is there");
+    assert_eq!((metadata.mode() & 0o7777, metadata.mtime(), metadata.mtime_nsec()), (0o755, 1_000_000, 7));
+    assert_eq!(host.names().len(), 3);
+}
+
+#[test]
+fn what_was_not_said_of_a_file_is_zero() {
+    let host = Host::new();
+    let entry = Entry { permissions: 0o600, size: 10_000, ..Entry::default() };
+    host.obeys(Words::default().entry(Kind::File, entry, b"holes", b"").data(5000, b"middle").data(0, b"start").record(Kind::Close, &[]));
+    let found = host.content("holes");
+    assert_eq!((found.len(), &found[..5], &found[5000..5006]), (10_000, &b"start"[..], &b"middle"[..]));
+    assert_eq!(found.iter().filter(|byte| **byte != 0).count(), 11);
+}
+
+#[test]
+fn a_file_that_is_not_complete_is_the_old_one() {
+    let host = Host::new();
+    host.obeys(Words::default().file("file", 0o600, b"old"));
+    let before = host.all();
+    let entry = Entry { permissions: 0o600, size: 3, ..Entry::default() };
+    let begun = Words::default().entry(Kind::File, entry, b"file", b"").data(0, b"new");
+    // The cell ends, asks, begins another, or ends within a record.
+    host.obeys(begun.clone());
+    host.obeys(begun.clone().remove("nothing"));
+    for cut in [1, 20, begun.0.len() - 1] {
+        assert!(host.hears(&Words(begun.0[..cut].to_vec())).1.is_some());
+    }
+    assert_eq!(host.all(), before);
+    host.refuses(begun.data(1, b"too long").record(Kind::Close, &[]), Errno::FBIG, "file: file too large");
+    assert_eq!(host.all(), before);
+}
+
+#[test]
+fn directories_and_links_are_made_and_removed() {
+    let host = Host::new();
+    host.obeys(Words::default().directory("a", 0o750).directory("a/b", 0o700).file("a/b/c", 0o600, b"x").symlink("a/link", "../anywhere"));
+    assert_eq!(host.names(), ["a", "a/b", "a/b/c", "a/link"]);
+    assert_eq!(fs::metadata(host.export.join("a")).expect("it is there").mode() & 0o7777, 0o750);
+    assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("../anywhere"));
+    // A link becomes another, then a file; what is there already only changes its attributes.
+    host.obeys(Words::default().symlink("a/link", "x").directory("a", 0o700));
+    assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("x"));
+    host.obeys(Words::default().file("a/link", 0o600, b"file"));
+    host.refuses(Words::default().remove("a"), Errno::NOTEMPTY, "a: directory not empty");
+    host.refuses(Words::default().file("a", 0o600, b""), Errno::ISDIR, "a: is a directory");
+    host.refuses(Words::default().directory("a/link/x", 0o700), Errno::NOTDIR, "not a directory");
+    host.obeys(Words::default().remove("a/b/c").remove("a/b").remove("a/link").remove("a").remove("a"));
+    assert_eq!(host.names(), [""; 0]);
+}
+
+#[test]
+fn names_that_lead_out_of_the_export_are_refused() {
+    let host = Host::new();
+    let before = host.all();
+    let outside = host.outside.path().join("secret").display().to_string();
+    let long = "x".repeat(256);
+    let names: [&[u8]; 16] = [
+        b"",
+        b".",
+        b"..",
+        b"/",
+        b"../secret",
+        b"a/../../secret",
+        b"./x",
+        b"x/",
+        b"/x",
+        b"a//b",
+        b"a/..",
+        b"x\0y",
+        b"\0",
+        outside.as_bytes(),
+        long.as_bytes(),
+        b"../export/x",
+    ];
+    for name in names {
+        for words in [
+            Words::default().file(name, 0o600, b"attack"),
+            Words::default().directory(name, 0o700),
+            Words::default().symlink(name, "x"),
+            Words::default().remove(name),
+        ] {
+            let (answers, report) = host.hears(&words.sync());
+            assert_eq!(
+                (&answers[..], report.map(|report| report.failed)),
+                (&[Errno::INVAL.raw_os_error().unsigned_abs()][..], Some(1)),
+                "{name:?}"
+            );
+        }
+    }
+    assert_eq!(host.all(), before);
+}
+
+#[test]
+fn links_are_never_followed() {
+    let host = Host::new();
+    symlink("..", host.export.join("up")).expect("it was not there");
+    symlink(host.outside.path(), host.export.join("out")).expect("it was not there");
+    symlink("../secret", host.export.join("secret")).expect("it was not there");
+    symlink("/proc/self/cwd", host.export.join("magic")).expect("it was not there");
+    for way in ["up", "out", "magic"] {
+        let name = format!("{way}/secret");
+        for words in
+            [Words::default().file(&name, 0o600, b"attack"), Words::default().remove(&name), Words::default().directory(&name, 0o777)]
+        {
+            host.refuses(words, Errno::LOOP, "too many");
+        }
+    }
+    // A link planted by the cell itself is no better.
+    host.refuses(Words::default().symlink("planted", "..").file("planted/secret", 0o600, b"attack"), Errno::LOOP, "planted/secret");
+    host.refuses(Words::default().directory("out", 0o777), Errno::NOTDIR, "out");
+    // The link itself may be replaced, like any file.
+    host.obeys(Words::default().file("secret", 0o600, b"mine").remove("out"));
+    assert_eq!(fs::read(host.outside.path().join("secret")).expect("it is there"), b"secret");
+    assert_eq!(host.content("secret"), b"mine");
+    assert!(!fs::symlink_metadata(host.export.join("secret")).expect("it is there").is_symlink());
+}
+
+#[test]
+fn what_a_cell_must_not_give_away_it_cannot() {
+    let host = Host::new();
+    host.refuses(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "set-user-ID");
+    assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
+    mknodat(&Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
+    host.refuses(Words::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
+    host.obeys(Words::default().directory("shared", 0o7777));
+    assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o777);
+    // What the host has set stays.
+    fs::set_permissions(host.export.join("shared"), Permissions::from_mode(0o3770)).expect("it is ours");
+    host.obeys(Words::default().directory("shared", 0o755));
+    assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o3755);
+}
+
+#[test]
+fn one_file_may_be_exported_alone() {
+    let host = Host::new();
+    fs::write(host.export.join("one"), "old").expect("the directory is ours");
+    fs::write(host.export.join("other"), "other").expect("the directory is ours");
+    let exports = || vec![Export::File { directory: Host::opened(&host.export), name: "one".into() }];
+    let (answers, report) = host.hears_with(exports(), &Words::default().file("", 0o600, b"new").sync());
+    assert_eq!((&answers[..], report), (&[0][..], Some(Report::default())));
+    for name in ["other", "one", ".", "..", "/"] {
+        let (answers, _) = host.hears_with(exports(), &Words::default().file(name, 0o600, b"attack").remove(name).sync());
+        assert_eq!(answers, [Errno::NOTDIR.raw_os_error().unsigned_abs()], "{name}");
+    }
+    assert_eq!((host.content("one"), host.content("other"), host.names().len()), (b"new".to_vec(), b"other".to_vec(), 2));
+}
+
+#[test]
+fn words_that_make_no_sense_end_it() {
+    let host = Host::new();
+    let word = |kind: u32, length: u32, body: &[u8]| Words([&kind.to_le_bytes()[..], &length.to_le_bytes(), body].concat());
+    let lying = |path_length: u32| Entry { path_length, ..Entry::default() }.to_bytes();
+    for words in [
+        word(0, 0, b""),
+        word(8, 0, b""),
+        word(u32::MAX, u32::MAX, b""),
+        word(Kind::Data as u32, MAX_RECORD as u32 + 1, b""),
+        word(Kind::Data as u32, 7, &[0; 7]),
+        word(Kind::File as u32, 0, b""),
+        word(Kind::File as u32, 31, &[0; 31]),
+        word(Kind::File as u32, 32, &lying(1)),
+        word(Kind::Remove as u32, 32, &lying(u32::MAX)),
+        word(Kind::Remove as u32, 33 + MAX_PATH as u32, &[&lying(MAX_PATH as u32 + 1)[..], &vec![b'x'; MAX_PATH + 1]].concat()),
+    ] {
+        assert_eq!(host.hears(&words), (vec![], None), "{:?}", &words.0[..8]);
+    }
+    let bad = [Entry { export: 1, ..Entry::default() }, Entry { modified_nanoseconds: 1_000_000_000, ..Entry::default() }];
+    for entry in bad {
+        host.refuses(Words::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x: invalid argument");
+    }
+    for target in [&b""[..], b"x\0y", &vec![b'x'; MAX_PATH + 1]] {
+        host.refuses(Words::default().symlink("link", target), Errno::INVAL, "link");
+    }
+    assert_eq!(host.names(), [""; 0]);
+}
+
+#[test]
+fn each_answer_is_about_what_was_said_since_the_last() {
+    let host = Host::new();
+    let words = Words::default().remove("..").sync().file("good", 0o600, b"").sync().file("x/y", 0o600, b"").remove("..").sync();
+    let number = |errno: Errno| errno.raw_os_error().unsigned_abs();
+    let (answers, report) = host.hears(&words);
+    assert_eq!(answers, [number(Errno::INVAL), 0, number(Errno::NOENT)]);
+    assert_eq!(report.map(|report| (report.failed, report.failures.len())), Some((3, 3)));
+    // Names are told so that no terminal obeys them, and not without end.
+    let mut many = Words::default();
+    for index in 0..100 {
+        many = many.remove(format!("\x1b[31m/{index}/.."));
+    }
+    let report = host.hears(&many).1.expect("the words make sense");
+    assert_eq!((report.failed, report.failures.len()), (100, 10));
+    assert!(report.failures[0].starts_with("\\u{1b}[31m/0/..: "), "{report:?}");
+}
+
+/// Any bytes, and records with any damage: nothing outside changes, and nothing but exported files is ever there.
+#[test]
+fn whatever_a_cell_says_nothing_outside_changes() {
+    let seed = 4;
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..300 {
+        let host = Host::new();
+        symlink("..", host.export.join("up")).expect("it was not there");
+        let good = Words::default()
+            .directory("d", 0o700)
+            .file("d/f", 0o644, b"content")
+            .symlink("l", "d/f")
+            .file("up/secret", 0o600, b"attack")
+            .remove("d/f")
+            .sync();
+        let mut words = good.clone();
+        for _ in 0..1 + random.usize(..8) {
+            let at = random.usize(..words.0.len());
+            match random.u8(..4) {
+                0 => words.0[at] = random.u8(..),
+                1 => words.0[at] ^= 1 << random.u8(..8),
+                2 => drop(words.0.splice(at..at, *b"../")),
+                _ => drop(words.0.drain(at..(at + 3).min(words.0.len()))),
+            }
+        }
+        host.hears(&words);
+        let outside: Vec<_> = host.all().into_iter().filter(|(path, _)| !path.starts_with(&host.export)).collect();
+        assert_eq!(outside, [(host.outside.path().join("secret"), b"secret".to_vec())], "seed {seed}, round {round}");
+        assert!(host.names().iter().all(|name| !name.contains(".pando-")), "seed {seed}, round {round}: {:?}", host.names());
+    }
+}
