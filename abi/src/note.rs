@@ -5,7 +5,7 @@
 //! as a little-endian 32-bit number; the kernel's side refuses an image without it, or with another version.
 //!
 //! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then the strings, each ended by a zero byte: the program's path, its working directory, the
-//! arguments (the first is the program's name as it will see it), the environment, and where each volume is mounted.
+//! arguments (the first is the program's name as it will see it), the environment, where each volume is mounted, and where each export stands.
 
 use crate::layout::VOLUME_SLOTS;
 
@@ -38,6 +38,10 @@ pub struct ArgumentsHeader {
     pub rows: u32,
     /// Columns of the terminal, 0 if there is none.
     pub columns: u32,
+    /// How many exports there are (see [`crate::channel`]), and strings after those of volumes that say where each stands in the cell.
+    pub exports: u32,
+    /// Nothing yet: 0.
+    pub reserved: u32,
     /// Bytes of each volume, which lies at [`crate::layout::volume`].
     pub volume_bytes: [u64; VOLUME_SLOTS],
 }
@@ -61,8 +65,22 @@ impl ArgumentsHeader {
     #[must_use]
     pub fn to_bytes(self) -> [u8; ArgumentsHeader::SIZE] {
         let mut bytes = [0; ArgumentsHeader::SIZE];
-        let ArgumentsHeader { arguments, environment, volumes, bytes: strings, terminals, options, user, group, rows, columns, .. } = self;
-        let words = [arguments, environment, volumes, strings, terminals, options, user, group, rows, columns];
+        let ArgumentsHeader {
+            arguments,
+            environment,
+            volumes,
+            bytes: strings,
+            terminals,
+            options,
+            user,
+            group,
+            rows,
+            columns,
+            exports,
+            reserved,
+            ..
+        } = self;
+        let words = [arguments, environment, volumes, strings, terminals, options, user, group, rows, columns, exports, reserved];
         let (head, sizes) = bytes.split_at_mut(size_of_val(&words));
         for (room, word) in head.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());

@@ -44,6 +44,8 @@ pub struct Program {
     pub arguments: Vec<Vec<u8>>,
     /// Its environment, each as NAME=VALUE.
     pub environment: Vec<Vec<u8>>,
+    /// Files and directories whose changes the cell says on its channel, as it sees them.
+    pub exports: Vec<Vec<u8>>,
     /// Which of its streams are terminals.
     pub terminals: Terminals,
     /// How its system calls are served.
@@ -80,7 +82,8 @@ impl Program {
             .into_iter()
             .chain(&self.arguments)
             .chain(&self.environment)
-            .chain(root.volumes.iter().map(|volume| &volume.mount_point));
+            .chain(root.volumes.iter().map(|volume| &volume.mount_point))
+            .chain(&self.exports);
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {
@@ -111,6 +114,8 @@ impl Program {
             group: self.group,
             rows: rows.into(),
             columns: columns.into(),
+            exports: self.exports.len() as u32,
+            reserved: 0,
             volume_bytes,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())

@@ -89,6 +89,7 @@ fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
         directory: options.directory.clone().unwrap_or_else(directory).into_os_string().into_vec(),
         arguments: options.arguments().iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: host::environment(&options.variables),
+        exports: Vec::new(),
         terminals: terminals(options),
         calls: Calls { trace: options.strace, trap: options.trap_calls },
         user: options.user.user,

@@ -33,6 +33,7 @@ pub(super) fn waiting(stage: &mut Stage) -> Result<CellId, BenchError> {
         directory: b"/".to_vec(),
         arguments: vec![PATH.to_vec()],
         environment: Vec::new(),
+        exports: Vec::new(),
         terminals: Terminals::default(),
         calls: Calls::default(),
         user: 0,
