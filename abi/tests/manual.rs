@@ -82,6 +82,8 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         row(offset_of!(ArgumentsHeader, group), "header: group"),
         row(offset_of!(ArgumentsHeader, rows), "header: rows"),
         row(offset_of!(ArgumentsHeader, columns), "header: columns"),
+        row(offset_of!(ArgumentsHeader, exports), "header: exports"),
+        row(offset_of!(ArgumentsHeader, reserved), "header: reserved"),
         row(offset_of!(ArgumentsHeader, volume_bytes), "header: bytes of each volume"),
         row(ArgumentsHeader::SIZE, "strings"),
         format!("a descriptor has {} bytes", Descriptor::SIZE),

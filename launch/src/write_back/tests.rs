@@ -272,7 +272,7 @@ fn what_a_cell_must_not_give_away_it_cannot() {
     let host = Host::new();
     host.refuses(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "set-user-ID");
     assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
-    mknodat(&Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
+    mknodat(Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
     host.refuses(Words::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
     host.obeys(Words::default().directory("shared", 0o7777));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o777);
