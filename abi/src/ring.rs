@@ -67,6 +67,10 @@ const _: () = assert!(size_of::<ConsoleRings>() <= crate::PAGE_SIZE as usize);
 const _: () =
     assert!(TRANSMIT_DESCRIPTORS.is_power_of_two() && RECEIVE_DESCRIPTORS.is_power_of_two() && CHANNEL_DESCRIPTORS.is_power_of_two());
 
+/// [`Descriptor::length`] of a taken descriptor whose memory was not the cell's to use so, or whose tag is none.
+pub const FAULTED: u32 = u32::MAX;
+/// [`Descriptor::length`] of a taken transmit descriptor whose stream nobody reads any more.
+pub const UNREAD: u32 = u32::MAX - 1;
 /// [`Descriptor::tag`] of the console's output.
 pub const OUTPUT: u32 = 1;
 /// [`Descriptor::tag`] of the console's errors.

@@ -6,7 +6,7 @@
 
 use pando_abi::hypercall::TABLE;
 use pando_abi::note::ArgumentsHeader;
-use pando_abi::ring::{ConsoleRings, Descriptor, ERRORS, OUTPUT, Ring};
+use pando_abi::ring::{ConsoleRings, Descriptor, ERRORS, FAULTED, OUTPUT, Ring, UNREAD};
 use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
 use std::mem::offset_of;
 use std::path::PathBuf;
@@ -88,6 +88,8 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         row(ArgumentsHeader::SIZE, "strings"),
         format!("a descriptor has {} bytes", Descriptor::SIZE),
         format!("An entry has {} bytes", cpuid::Entry::SIZE),
+        format!("length is `{FAULTED:#x}`"),
+        format!("length is `{UNREAD:#x}`"),
         format!("tag {OUTPUT} is standard output, tag {ERRORS} standard error"),
     ]);
 }

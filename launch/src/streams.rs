@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 /// Bytes that are read from the host at a time.
 const PIECE: usize = 256 << 10;
-/// The signal of a program that writes where nobody reads.
-const SIGPIPE: u8 = 13;
 
 /// Where a cell's streams lead.
 pub struct Streams<I, O, E> {
@@ -22,7 +20,7 @@ pub struct Streams<I, O, E> {
 
 /// Carries bytes until the cell has ended and said all it had to say. Reads the input on a thread of its own, which may outlive the call if the host's file has nothing more to give.
 ///
-/// A host's file that nobody reads any more ends the cell as it would end a native program: by `SIGPIPE`.
+/// The cell is told of a host's file that nobody reads any more when it writes there again, as a native program is: by `SIGPIPE` and `EPIPE`.
 ///
 /// # Errors
 /// A host's file could not be written; the cell has been ended.
@@ -40,12 +38,14 @@ where
             Stream::Output => output.write_all(&bytes).and_then(|()| output.flush()),
             Stream::Errors => errors.write_all(&bytes).and_then(|()| errors.flush()),
         };
-        if let Err(error) = written {
-            let gone = error.kind() == ErrorKind::BrokenPipe;
-            let end = if gone { End::Signalled { signal: SIGPIPE, address: 0, instruction: 0 } } else { End::Killed };
-            // It may have ended by itself meanwhile.
-            let _ = kernel.end(cell, end);
-            return if gone { Ok(()) } else { Err(error) };
+        match written {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => port.hang_up(stream),
+            Err(error) => {
+                // It may have ended by itself meanwhile.
+                let _ = kernel.end(cell, End::Killed);
+                return Err(error);
+            }
         }
     }
     Ok(())

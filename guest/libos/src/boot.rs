@@ -13,7 +13,7 @@ use pando_libos::random::Random;
 use pando_libos::upcall as served;
 use pando_rt::abi::Registers;
 use pando_rt::global::{Global, OnOwnPage};
-use pando_rt::{events, hypercall, memory, upcall};
+use pando_rt::{hypercall, memory, upcall};
 
 /// Exit statuses, as shells use them.
 const OWN_FAILURE: u64 = 125;
@@ -30,7 +30,6 @@ pub(crate) fn boot() -> ! {
             served::handle(process, context);
         });
     });
-    events::handle_with(served::events);
     hypercall::freeze();
     let start = PROCESS.0.with(start);
     upcall::enter(&start)

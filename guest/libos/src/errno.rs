@@ -31,6 +31,8 @@ errors! {
     ENOENT = 2,
     /// no such process
     ESRCH = 3,
+    /// interrupted system call
+    EINTR = 4,
     /// input/output error
     EIO = 5,
     /// no such device or address
@@ -69,6 +71,8 @@ errors! {
     ESPIPE = 29,
     /// read-only file system
     EROFS = 30,
+    /// broken pipe
+    EPIPE = 32,
     /// numerical result out of range
     ERANGE = 34,
     /// file name too long
@@ -79,6 +83,8 @@ errors! {
     ELOOP = 40,
     /// value too large for defined data type
     EOVERFLOW = 75,
+    /// interrupted system call that is made again if the handler's action says so: never seen by programs
+    ERESTART = 85,
     /// operation not supported
     EOPNOTSUPP = 95,
     /// connection timed out
@@ -86,6 +92,15 @@ errors! {
 }
 
 impl Errno {
+    /// The same for a call that is never made again: interrupted is interrupted.
+    #[must_use]
+    pub const fn without_restart(self) -> Errno {
+        match self {
+            Errno::ERESTART => Errno::EINTR,
+            other => other,
+        }
+    }
+
     /// The value that the result register holds.
     #[must_use]
     pub const fn to_result(self) -> u64 {

@@ -2,15 +2,17 @@
 //! Exceptions of the application: growing stacks, `cpuid`, and the signals that Linux makes of the rest.
 
 use pando_abi::SavedContext;
-use pando_rt::{cpuid, user};
+use pando_rt::{cpuid, user, vector};
 
-use crate::process::{Process, die};
-use crate::signals::Signal;
+use crate::process::Process;
+use crate::signals::info::Info;
+use crate::signals::{Signal, Trap};
 
 const DIVIDE: u64 = 0;
 const DEBUG: u64 = 1;
 const BREAKPOINT: u64 = 3;
 const INVALID_OPCODE: u64 = 6;
+const STACK: u64 = 12;
 const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 const X87: u64 = 16;
@@ -20,26 +22,78 @@ const SIMD: u64 = 19;
 /// Bytes that an instruction can have.
 const INSTRUCTION_MAX: usize = 15;
 
-/// Handles an exception: the context runs on, or the program ends.
+/// Handles an exception: the context runs on, or gets a signal.
 pub fn handle(process: &mut Process, context: &mut SavedContext) {
     let resolved = match context.cause {
         PAGE_FAULT => process.memory.grow_stack(context.address),
         GENERAL_PROTECTION => answer_cpuid(context),
         _ => false,
     };
-    if resolved {
-        return;
+    if !resolved {
+        let info = signal(process, context);
+        process.signals.trap = Trap {
+            number: context.cause,
+            error: context.error,
+            // It stays what it was at the last page fault.
+            address: if context.cause == PAGE_FAULT { context.address } else { process.signals.trap.address },
+        };
+        process.signals.force(info);
     }
-    let signal = match context.cause {
-        DIVIDE | X87 | SIMD => Signal::FPE,
-        DEBUG | BREAKPOINT => Signal::TRAP,
-        INVALID_OPCODE => Signal::ILL,
-        ALIGNMENT => Signal::BUS,
-        _ => Signal::SEGV,
-    };
-    // What is wrong with anything but a page fault is the instruction itself.
-    let address = if context.cause == PAGE_FAULT { context.address } else { context.rip };
-    die(signal, address, context.rip)
+}
+
+/// The signal that Linux makes of an exception.
+fn signal(process: &Process, context: &SavedContext) -> Info {
+    const FPE_INTDIV: i32 = 1;
+    const TRAP_TRACE: i32 = 2;
+    const ILL_ILLOPN: i32 = 2;
+    const BUS_ADRALN: i32 = 1;
+    const SEGV_MAPERR: i32 = 1;
+    const SEGV_ACCERR: i32 = 2;
+    match context.cause {
+        DIVIDE => Info::fault(Signal::FPE, FPE_INTDIV, context.rip),
+        DEBUG => Info::fault(Signal::TRAP, TRAP_TRACE, context.rip),
+        BREAKPOINT => Info::kernel(Signal::TRAP),
+        INVALID_OPCODE => Info::fault(Signal::ILL, ILL_ILLOPN, context.rip),
+        STACK => Info::kernel(Signal::BUS),
+        PAGE_FAULT => {
+            let code = if process.memory.is_mapped(context.address) { SEGV_ACCERR } else { SEGV_MAPERR };
+            Info::fault(Signal::SEGV, code, context.address)
+        }
+        X87 => Info::fault(Signal::FPE, vector::current(x87_code), context.rip),
+        ALIGNMENT => Info::fault(Signal::BUS, BUS_ADRALN, 0),
+        SIMD => Info::fault(Signal::FPE, vector::current(simd_code), context.rip),
+        _ => Info::kernel(Signal::SEGV),
+    }
+}
+
+/// What an x87 exception was, from control and status word of a legacy area.
+fn x87_code(state: &[u8]) -> i32 {
+    let word = |at: usize| u32::from(u16::from_le_bytes([state[at], state[at + 1]]));
+    floating_code(word(2) & !word(0))
+}
+
+/// What a SIMD exception was, from MXCSR.
+fn simd_code(state: &[u8]) -> i32 {
+    let word = u32::from_le_bytes([state[24], state[25], state[26], state[27]]);
+    floating_code(!(word >> 7) & word)
+}
+
+/// The code for the exceptions that are set and not masked, by their bits.
+fn floating_code(raised: u32) -> i32 {
+    const FPE_FLTDIV: i32 = 3;
+    const FPE_FLTOVF: i32 = 4;
+    const FPE_FLTUND: i32 = 5;
+    const FPE_FLTRES: i32 = 6;
+    const FPE_FLTINV: i32 = 7;
+    // Invalid; denormal; by zero; overflow; underflow; precision.
+    match raised {
+        _ if raised & 0x01 != 0 => FPE_FLTINV,
+        _ if raised & 0x04 != 0 => FPE_FLTDIV,
+        _ if raised & 0x08 != 0 => FPE_FLTOVF,
+        _ if raised & 0x12 != 0 => FPE_FLTUND,
+        _ if raised & 0x20 != 0 => FPE_FLTRES,
+        _ => 0,
+    }
 }
 
 /// Answers the instruction `cpuid`, which faults where the machine lets it. Says whether it was one.
@@ -63,7 +117,7 @@ fn cpuid_length(code: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::cpuid_length;
+    use super::{cpuid_length, simd_code, x87_code};
 
     #[test]
     fn cpuid_is_recognised_with_its_prefixes_and_nothing_else_is() {
@@ -72,5 +126,16 @@ mod tests {
         assert_eq!(cpuid_length(&[0x0f, 0xa1]), None);
         assert_eq!(cpuid_length(&[0xf0, 0x0f, 0xa2]), None, "locked, it is an invalid opcode");
         assert_eq!(cpuid_length(&[0x66; 15]), None);
+    }
+
+    #[test]
+    fn floating_point_exceptions_are_told_apart_by_what_is_not_masked() {
+        let mut state = [0; 32];
+        (state[0], state[2]) = (0x7b, 0x05);
+        assert_eq!(x87_code(&state), 3, "invalid is masked, division by zero is not");
+        (state[24], state[25]) = (0x8c, 0x1d);
+        assert_eq!(simd_code(&state), 3, "division by zero is not masked, overflow is");
+        state = [0; 32];
+        assert_eq!((x87_code(&state), simd_code(&state)), (0, 0));
     }
 }

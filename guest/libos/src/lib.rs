@@ -12,6 +12,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod calls;
+pub mod console;
 pub mod elf;
 pub mod erofs;
 pub mod errno;
@@ -24,5 +25,6 @@ pub mod random;
 pub mod signals;
 pub mod stack;
 pub mod table;
+pub mod timers;
 pub mod upcall;
 pub mod user;

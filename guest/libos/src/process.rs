@@ -3,13 +3,19 @@
 
 use alloc::format;
 
-use pando_rt::hypercall::exit;
-use pando_rt::{clock, console};
+use pando_abi::Event;
+
+use pando_rt::hypercall::{NO_DEADLINE, exit};
+use pando_rt::{clock, console, events};
+
+use crate::errno::Errno;
 
 use crate::files::Files;
 use crate::memory::AddressSpace;
 use crate::random::Random;
+use crate::signals::info::{Info, code};
 use crate::signals::{Signal, Signals};
+use crate::timers::{Moment, Timers};
 
 /// The number of the cell's one process, and of its one thread.
 pub const NUMBER: u64 = 1;
@@ -23,6 +29,8 @@ pub struct Process {
     pub files: Files,
     /// Its signals.
     pub signals: Signals,
+    /// Its timers.
+    pub timers: Timers,
     /// The cell's randomness.
     pub random: Random,
     /// Its name, as `PR_GET_NAME` gives it.
@@ -35,7 +43,15 @@ impl Process {
     /// A process that has not been loaded yet.
     #[must_use]
     pub fn new(files: Files, random: Random) -> Process {
-        Process { memory: AddressSpace::default(), files, signals: Signals::default(), random, name: [0; 16], started: clock::now() }
+        Process {
+            memory: AddressSpace::default(),
+            files,
+            signals: Signals::default(),
+            timers: Timers::default(),
+            random,
+            name: [0; 16],
+            started: clock::now(),
+        }
     }
 
     /// Sets the process's name, cut to what fits.
@@ -45,10 +61,94 @@ impl Process {
         self.name[..length].copy_from_slice(&name[..length]);
     }
 
-    /// Nanoseconds since it started.
+    /// The user that it is.
     #[must_use]
-    pub fn age(&self) -> u64 {
-        clock::now().saturating_sub(self.started)
+    pub fn user(&self) -> u32 {
+        0
+    }
+
+    /// What time it is. The time that the program runs is its age less what it has waited: nothing here knows how long others had the CPU.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        let clock = clock::now();
+        Moment { clock, cpu: clock.saturating_sub(self.started).saturating_sub(events::waited()) }
+    }
+
+    /// Makes the next timer be noticed, after timers were set.
+    pub fn watch_timers(&mut self) {
+        events::set_timer(self.timers.next(self.moment()).unwrap_or(NO_DEADLINE));
+    }
+
+    /// What a signal that is being delivered tells: a timer's, how often it has run out meanwhile.
+    pub fn seen(&mut self, info: Info) -> Info {
+        if info.code() != code::TIMER {
+            return info;
+        }
+        let overrun = self.timers.delivered(info.first(), self.moment());
+        self.watch_timers();
+        info.with_overrun(overrun)
+    }
+
+    /// Looks at the events that were noted, and makes signals of them.
+    pub fn notice(&mut self) {
+        let events = events::take();
+        if events.is_empty() {
+            return;
+        }
+        for (event, signal) in [(Event::Interrupt, Signal::INT), (Event::Terminate, Signal::TERM)] {
+            if events.contains(event) {
+                self.raise(Info::kernel(signal));
+            }
+        }
+        if events.contains(Event::Timer) {
+            let now = self.moment();
+            let Process { timers, signals, .. } = self;
+            // One that finds no room is lost, as on Linux.
+            timers.expire(now, &mut |info| {
+                let _ = signals.send(info);
+            });
+            self.watch_timers();
+        }
+    }
+
+    /// Sends the process a signal that nobody waits to see accepted.
+    pub fn raise(&mut self, info: Info) {
+        // Too many wait already: it is lost, as on Linux.
+        let _ = self.signals.send(info);
+    }
+
+    /// Tells the process that nobody reads what it writes.
+    pub fn broken_pipe(&mut self) -> Errno {
+        self.raise(Info::sent(Signal::PIPE, code::USER, NUMBER as u32, self.user()));
+        Errno::EPIPE
+    }
+
+    /// Looks whether a system call that waits has to make way for a signal.
+    ///
+    /// # Errors
+    /// `ERESTART`: it has; the call ends with this, or with `EINTR` if Linux would never make it again.
+    pub fn interruption(&mut self) -> Result<(), Errno> {
+        self.notice();
+        if self.signals.want_handling() { Err(Errno::ERESTART) } else { Ok(()) }
+    }
+
+    /// Waits until `ready` has something, or the clock reaches `deadline`. What makes it ready must be an event.
+    ///
+    /// # Errors
+    /// `ERESTART`: a signal came first.
+    pub fn wait<T>(&mut self, deadline: u64, mut ready: impl FnMut(&mut Process) -> Option<T>) -> Result<Option<T>, Errno> {
+        loop {
+            // What is noticed may be what makes it ready.
+            let interruption = self.interruption();
+            if let Some(result) = ready(self) {
+                return Ok(Some(result));
+            }
+            interruption?;
+            if clock::now() >= deadline {
+                return Ok(None);
+            }
+            events::wait(deadline);
+        }
     }
 }
 

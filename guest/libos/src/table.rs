@@ -6,7 +6,7 @@ use core::fmt;
 use pando_abi::limits::REPORTED_CALLS;
 use pando_rt::registers::{count_call, count_missing};
 
-use crate::calls::{changes, control, directory, identity, input_output, memory, open, poll, random, signals, stat, threads, time};
+use crate::calls::{changes, control, directory, identity, input_output, memory, open, poll, random, signals, stat, threads, time, timers};
 use crate::errno::Errno;
 use crate::process::Process;
 use Support::{Accepted, Full, Partial, Refused};
@@ -44,7 +44,8 @@ const fn call(number: u16, name: &'static str, support: Support, handler: Handle
 }
 
 const READ_ONLY: Support = Refused("the root image is read-only: EROFS, or what Linux says before it");
-const RECORDED: Support = Partial("recorded; handlers do not run yet");
+const NO_OTHERS_TO_SIGNAL: Support = Partial("to the process itself: there is no other");
+const CPU_TIME: Support = Partial("CPU time is the time since the start without what was spent waiting");
 const ONE_PROCESS: Support = Partial("there is one process, number 1, of user 0");
 const NO_OTHERS: Support = Accepted("there is nobody to tell apart from");
 const ONE_THREAD: Support = Accepted("there is one thread");
@@ -64,8 +65,9 @@ pub const TABLE: &[Call] = &[
     call(10, "mprotect", Full, memory::mprotect),
     call(11, "munmap", Full, memory::munmap),
     call(12, "brk", Full, memory::brk),
-    call(13, "rt_sigaction", RECORDED, signals::rt_sigaction),
-    call(14, "rt_sigprocmask", RECORDED, signals::rt_sigprocmask),
+    call(13, "rt_sigaction", Full, signals::rt_sigaction),
+    call(14, "rt_sigprocmask", Full, signals::rt_sigprocmask),
+    call(15, "rt_sigreturn", Full, signals::rt_sigreturn),
     call(16, "ioctl", Partial("of terminals and descriptors; settings change nothing"), control::ioctl),
     call(17, "pread64", Full, input_output::pread64),
     call(18, "pwrite64", Full, input_output::pwrite),
@@ -78,12 +80,15 @@ pub const TABLE: &[Call] = &[
     call(28, "madvise", Partial("dropping memory; other advice changes nothing"), memory::madvise),
     call(32, "dup", Full, control::dup),
     call(33, "dup2", Full, control::dup2),
-    call(34, "pause", RECORDED, signals::pause),
+    call(34, "pause", Full, signals::pause),
     call(35, "nanosleep", Full, time::nanosleep),
+    call(36, "getitimer", CPU_TIME, timers::getitimer),
+    call(37, "alarm", Full, timers::alarm),
+    call(38, "setitimer", CPU_TIME, timers::setitimer),
     call(39, "getpid", ONE_PROCESS, identity::process_number),
     call(40, "sendfile", Partial("from files to the standard streams"), input_output::sendfile),
     call(60, "exit", Full, identity::exit),
-    call(62, "kill", Partial("to the process itself, with the default effect"), signals::kill),
+    call(62, "kill", NO_OTHERS_TO_SIGNAL, signals::kill),
     call(63, "uname", Full, identity::uname),
     call(72, "fcntl", Partial("descriptors, flags, locks that nobody contends"), control::fcntl),
     call(73, "flock", NO_OTHERS, control::flock),
@@ -110,9 +115,9 @@ pub const TABLE: &[Call] = &[
     call(95, "umask", Full, directory::umask),
     call(96, "gettimeofday", Full, time::gettimeofday),
     call(97, "getrlimit", Full, identity::getrlimit),
-    call(98, "getrusage", Partial("CPU time is the program's age"), time::getrusage),
+    call(98, "getrusage", CPU_TIME, time::getrusage),
     call(99, "sysinfo", Full, identity::sysinfo),
-    call(100, "times", Partial("CPU time is the program's age"), time::times),
+    call(100, "times", CPU_TIME, time::times),
     call(102, "getuid", ONE_PROCESS, identity::zero),
     call(104, "getgid", ONE_PROCESS, identity::zero),
     call(107, "geteuid", ONE_PROCESS, identity::zero),
@@ -124,9 +129,11 @@ pub const TABLE: &[Call] = &[
     call(120, "getresgid", ONE_PROCESS, identity::three_zeros),
     call(121, "getpgid", ONE_PROCESS, identity::group),
     call(124, "getsid", ONE_PROCESS, identity::group),
-    call(127, "rt_sigpending", RECORDED, signals::rt_sigpending),
-    call(130, "rt_sigsuspend", RECORDED, signals::rt_sigsuspend),
-    call(131, "sigaltstack", RECORDED, signals::sigaltstack),
+    call(127, "rt_sigpending", Full, signals::rt_sigpending),
+    call(128, "rt_sigtimedwait", Full, signals::rt_sigtimedwait),
+    call(129, "rt_sigqueueinfo", NO_OTHERS_TO_SIGNAL, signals::rt_sigqueueinfo),
+    call(130, "rt_sigsuspend", Full, signals::rt_sigsuspend),
+    call(131, "sigaltstack", Full, signals::sigaltstack),
     call(132, "utime", READ_ONLY, changes::change),
     call(133, "mknod", READ_ONLY, changes::make),
     call(137, "statfs", Full, stat::statfs),
@@ -141,18 +148,23 @@ pub const TABLE: &[Call] = &[
     call(194, "listxattr", Refused("the image has no attributes"), changes::attributes),
     call(195, "llistxattr", Refused("the image has no attributes"), changes::attributes),
     call(196, "flistxattr", Refused("the image has no attributes"), changes::attributes),
-    call(200, "tkill", Partial("to the process itself, with the default effect"), signals::tkill),
+    call(200, "tkill", NO_OTHERS_TO_SIGNAL, signals::tkill),
     call(201, "time", Full, time::time),
     call(202, "futex", Partial("waiting and waking"), threads::futex),
     call(204, "sched_getaffinity", Full, threads::sched_getaffinity),
     call(217, "getdents64", Full, directory::getdents64),
     call(218, "set_tid_address", ONE_THREAD, identity::process_number),
     call(221, "fadvise64", Accepted("the image lies in memory"), control::fadvise64),
-    call(228, "clock_gettime", Partial("CPU time is the program's age"), time::clock_gettime),
+    call(222, "timer_create", CPU_TIME, timers::timer_create),
+    call(223, "timer_settime", Full, timers::timer_settime),
+    call(224, "timer_gettime", Full, timers::timer_gettime),
+    call(225, "timer_getoverrun", Full, timers::timer_getoverrun),
+    call(226, "timer_delete", Full, timers::timer_delete),
+    call(228, "clock_gettime", CPU_TIME, time::clock_gettime),
     call(229, "clock_getres", Full, time::clock_getres),
     call(230, "clock_nanosleep", Full, time::clock_nanosleep),
     call(231, "exit_group", Full, identity::exit),
-    call(234, "tgkill", Partial("to the process itself, with the default effect"), signals::tgkill),
+    call(234, "tgkill", NO_OTHERS_TO_SIGNAL, signals::tgkill),
     call(257, "openat", Partial("for reading"), open::openat),
     call(258, "mkdirat", READ_ONLY, changes::make_at),
     call(259, "mknodat", READ_ONLY, changes::make_at),
@@ -165,13 +177,14 @@ pub const TABLE: &[Call] = &[
     call(267, "readlinkat", Full, directory::readlinkat),
     call(268, "fchmodat", READ_ONLY, changes::change_at),
     call(269, "faccessat", Full, open::faccessat),
-    call(270, "pselect6", Partial("signal masks change nothing"), poll::pselect6),
-    call(271, "ppoll", Partial("signal masks change nothing"), poll::ppoll),
+    call(270, "pselect6", Full, poll::pselect6),
+    call(271, "ppoll", Full, poll::ppoll),
     call(273, "set_robust_list", ONE_THREAD, identity::zero),
     call(280, "utimensat", READ_ONLY, changes::change_at),
     call(285, "fallocate", READ_ONLY, changes::resize_open),
     call(292, "dup3", Full, control::dup3),
     call(295, "preadv", Full, input_output::preadv),
+    call(297, "rt_tgsigqueueinfo", NO_OTHERS_TO_SIGNAL, signals::rt_tgsigqueueinfo),
     call(302, "prlimit64", Partial("limits can be read; setting them changes nothing"), identity::prlimit64),
     call(309, "getcpu", Full, threads::getcpu),
     call(316, "renameat2", READ_ONLY, changes::change_at),

@@ -1,30 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Events: virtual interrupts, handed to one handler wherever they are noticed.
+//! Events: virtual interrupts. They are noted wherever they are noticed, and taken by who can do something about them.
+//!
+//! Noting happens inside anything that waits, whatever the caller holds; so it does nothing but note. What waits for the console returns early when another
+//! event was noted: its caller takes what was noted, and decides whether to wait on.
 
-use pando_abi::EventSet;
+use core::sync::atomic::Ordering;
+
+use pando_abi::{Event, EventSet};
 
 use crate::hot::HOT;
-use crate::{hypercall, registers};
+use crate::{clock, hypercall, registers};
 
-/// Sets the handler. It may be called inside any function that waits, so it must not use what such a caller holds.
-pub fn handle_with(handler: fn(EventSet)) {
-    HOT.tail.on_events.with(|current| *current = Some(handler));
-}
-
-/// Takes the pending events and hands them to the handler.
-pub fn deliver() {
+/// Notes the events that are pending.
+pub fn note() {
     let pending = registers::pending();
     if !pending.is_empty() {
         registers::clear(pending);
-        if let Some(handler) = HOT.tail.on_events.with(|handler| *handler) {
-            handler(pending);
-        }
+        HOT.tail.noted.fetch_or(pending.0, Ordering::Relaxed);
     }
 }
 
-/// Gives up the CPU until an event or until the clock reaches `deadline`, and delivers what has happened. The application's vector registers
-/// survive.
+/// The events that were noted and not taken.
+#[must_use]
+pub fn noted() -> EventSet {
+    EventSet(HOT.tail.noted.load(Ordering::Relaxed))
+}
+
+/// Takes the events that were noted.
+#[must_use]
+pub fn take() -> EventSet {
+    // Seldom is there anything, and a load costs less than a swap.
+    if noted().is_empty() { EventSet::NONE } else { EventSet(HOT.tail.noted.swap(0, Ordering::Relaxed)) }
+}
+
+/// Whether something was noted that ends waiting for the console.
+#[must_use]
+pub(crate) fn disturb() -> bool {
+    noted().0 & !EventSet::NONE.with(Event::Console).0 != 0
+}
+
+/// Gives up the CPU until an event or until the clock reaches `deadline`, and notes what has happened. The application's vector registers survive.
 pub fn wait(deadline: u64) {
+    let start = clock::now();
     hypercall::idle(deadline);
-    deliver();
+    HOT.tail.waited.fetch_add(clock::now().saturating_sub(start), Ordering::Relaxed);
+    note();
+}
+
+/// Nanoseconds that were spent waiting.
+#[must_use]
+pub fn waited() -> u64 {
+    HOT.tail.waited.load(Ordering::Relaxed)
+}
+
+/// Makes event [`Event::Timer`] come once the clock reaches `deadline`; [`hypercall::NO_DEADLINE`]: never. An application that computes hears of it in time.
+pub fn set_timer(deadline: u64) {
+    let sooner = deadline < registers::timer();
+    registers::set_timer(deadline);
+    if sooner {
+        // The kernel reads the register at exits only.
+        hypercall::doorbell();
+    }
 }

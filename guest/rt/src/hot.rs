@@ -5,8 +5,9 @@
 //! is all of it that waiting needs, shares a page with the application's vector state and with the runtime's own words.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicU64;
 
-use pando_abi::{EventSet, PAGE_SIZE, SavedContext};
+use pando_abi::{PAGE_SIZE, SavedContext};
 
 use crate::global::Global;
 
@@ -24,10 +25,12 @@ pub(crate) struct Vectors(pub(crate) [u8; VECTOR_SIZE]);
 /// What lies above the stack.
 #[repr(C, align(64))]
 pub(crate) struct Tail {
-    /// Serves exceptions and system calls of the application.
+    /// Serves exceptions, system calls and events of the application.
     pub(crate) on_upcall: Global<Option<fn(&mut SavedContext)>>,
-    /// Serves events.
-    pub(crate) on_events: Global<Option<fn(EventSet)>>,
+    /// Events that were noticed and not taken.
+    pub(crate) noted: AtomicU64,
+    /// Nanoseconds that were spent waiting.
+    pub(crate) waited: AtomicU64,
     /// The application's vector state, while it may get lost elsewhere.
     pub(crate) vectors: Global<Vectors>,
 }
@@ -49,5 +52,10 @@ unsafe impl Sync for Hot {}
 
 pub(crate) static HOT: Hot = Hot {
     stack: UnsafeCell::new([0; STACK_SIZE]),
-    tail: Tail { on_upcall: Global::new(None), on_events: Global::new(None), vectors: Global::new(Vectors([0; VECTOR_SIZE])) },
+    tail: Tail {
+        on_upcall: Global::new(None),
+        noted: AtomicU64::new(0),
+        waited: AtomicU64::new(0),
+        vectors: Global::new(Vectors([0; VECTOR_SIZE])),
+    },
 };

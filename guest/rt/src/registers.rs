@@ -4,7 +4,7 @@
 use core::ptr::{addr_of, addr_of_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use pando_abi::virtual_registers::{Identity, Memory, Time, VirtualRegisters};
+use pando_abi::virtual_registers::{Identity, Memory, Time, VirtualRegisters, Window};
 use pando_abi::{EventSet, layout, limits};
 
 /// The page.
@@ -27,6 +27,26 @@ pub fn pending() -> EventSet {
 /// Clears events; do it before looking at what they announce.
 pub fn clear(events: EventSet) {
     pending_word().fetch_and(!events.0, Ordering::Relaxed);
+}
+
+/// When the timer's event comes.
+#[must_use]
+pub(crate) fn timer() -> u64 {
+    // SAFETY: the page is mapped and aligned; the kernel changes the word only while the cell does not run.
+    unsafe { addr_of!((*page()).control.timer).read_volatile() }
+}
+
+/// Sets when the timer's event comes.
+pub(crate) fn set_timer(deadline: u64) {
+    // SAFETY: the page is mapped and aligned, and the word is the cell's own.
+    unsafe { addr_of_mut!((*page()).control.timer).write_volatile(deadline) };
+}
+
+/// The size of the operator's terminal, where the operator has said it since the start.
+#[must_use]
+pub fn window() -> Window {
+    // SAFETY: the page is mapped, aligned and holds plain words.
+    unsafe { addr_of!((*page()).window).read_volatile() }
 }
 
 /// The clock's parameters, all of one moment.

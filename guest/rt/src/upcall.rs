@@ -12,7 +12,7 @@ use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ptr::addr_of_mut;
 
-use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
+use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS, cause};
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Registers, SavedContext, layout};
 
@@ -119,7 +119,8 @@ unsafe extern "C" {
     static pando_leave_end: u8;
 }
 
-/// Sets what happens on an exception or a system call of the application: the handler changes the context, which then runs on.
+/// Sets what happens on an exception, a system call or an event of the application: the handler changes the context, which then runs on. Events were noted before;
+/// the context's cause then says so.
 pub fn handle_with(handler: fn(&mut SavedContext)) {
     HOT.tail.on_upcall.with(|current| *current = Some(handler));
 }
@@ -152,8 +153,20 @@ unsafe fn saved(level: usize) -> &'static mut SavedContext {
 
 /// The application's exception or system call, trapped or patched.
 pub(crate) extern "C" fn exception() {
-    // SAFETY: 1: this is the upcall. 2: only this function and `enter`, which ends the boot, take level 0.
+    // SAFETY: 1: this is the upcall. 2: only this function, `deliver_events` and `enter`, which ends the boot, take level 0, one at a time.
+    serve(unsafe { saved(0) });
+}
+
+/// Events, which came while the application ran or before the libOS had left.
+extern "C" fn deliver_events() {
+    events::note();
+    // SAFETY: 1: this is the upcall, or it goes on where `exception` ended: nothing has run since. 2: as for `exception`.
     let context = unsafe { saved(0) };
+    context.cause = cause::EVENTS;
+    serve(context);
+}
+
+fn serve(context: &mut SavedContext) {
     if let Some(handler) = HOT.tail.on_upcall.with(|handler| *handler) {
         handler(context);
     }
@@ -168,10 +181,6 @@ extern "C" fn fault() {
         Some(instruction) if context.cause == PAGE_FAULT => context.rip = instruction,
         _ => failure::exception(context),
     }
-}
-
-extern "C" fn deliver_events() {
-    events::deliver();
 }
 
 /// Leaves in a context only what `iretq` takes without an exception.

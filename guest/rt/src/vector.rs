@@ -3,7 +3,7 @@
 //! may forget them.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::hot::{HOT, Vectors};
 
@@ -11,12 +11,24 @@ use crate::hot::{HOT, Vectors};
 const X87_CONTROL: (usize, u16) = (0, 0x37f);
 /// Offset and initial value of MXCSR: every exception masked.
 const MXCSR: (usize, u32) = (24, 0x1f80);
+/// Offset of the bits that MXCSR may have, and what 0 there means.
+const MXCSR_MASK: (usize, u32) = (28, 0xffbf);
+/// Bytes of the legacy part, all that there is without XSAVE.
+pub const LEGACY_SIZE: usize = 512;
 /// Offset of the header, whose first word says which components the area holds.
-const HEADER: usize = 512;
+const HEADER: usize = LEGACY_SIZE;
 const HEADER_SIZE: usize = 64;
+/// What says that the format is the standard one: all zero.
+const FORMAT: core::ops::Range<usize> = HEADER + 8..HEADER + 24;
+/// Components x87 and SSE, which the legacy part holds.
+const LEGACY_COMPONENTS: u64 = 3;
 
-/// The CPU has XSAVE. Without it there is nothing beyond SSE.
-static XSAVE: AtomicBool = AtomicBool::new(false);
+/// The components that the CPU saves. 0: it has no XSAVE, and nothing beyond SSE.
+static COMPONENTS: AtomicU64 = AtomicU64::new(0);
+/// Bytes that it saves.
+static SIZE: AtomicUsize = AtomicUsize::new(LEGACY_SIZE);
+/// The bits that MXCSR may have.
+static MXCSR_BITS: AtomicU32 = AtomicU32::new(MXCSR_MASK.1);
 
 /// Looks what the CPU has, and makes sure that its state fits.
 ///
@@ -29,9 +41,81 @@ pub(crate) fn install() {
     /// Leaf 1 ECX: XSAVE is switched on.
     const OSXSAVE: u32 = 1 << 27;
     let [_, _, features, _] = cpuid::answer(1, 0);
-    let [_, needed, ..] = cpuid::answer(0xd, 0);
+    let [low, needed, _, high] = cpuid::answer(0xd, 0);
     assert!(needed as usize <= VECTOR_SIZE, "vector state of {needed} bytes does not fit into {VECTOR_SIZE}");
-    XSAVE.store(features & OSXSAVE != 0, Ordering::Relaxed);
+    if features & OSXSAVE != 0 {
+        COMPONENTS.store(u64::from(high) << 32 | u64::from(low), Ordering::Relaxed);
+        SIZE.store((needed as usize).max(HEADER + HEADER_SIZE), Ordering::Relaxed);
+    }
+    let bits = current(|state| word(state, MXCSR_MASK.0));
+    MXCSR_BITS.store(if bits == 0 { MXCSR_MASK.1 } else { bits }, Ordering::Relaxed);
+}
+
+/// The components that the CPU saves, as XCR0 names them; 0 where it has no XSAVE.
+#[must_use]
+pub fn components() -> u64 {
+    COMPONENTS.load(Ordering::Relaxed)
+}
+
+/// Bytes of the application's state.
+#[must_use]
+pub fn size() -> usize {
+    SIZE.load(Ordering::Relaxed)
+}
+
+/// The application's state, [`size`] bytes in the standard format of `xsave`, or of `fxsave` where the CPU has no more.
+pub fn current<R>(look: impl FnOnce(&[u8]) -> R) -> R {
+    HOT.tail.vectors.with(|area| {
+        // What the CPU does not write there is nobody's.
+        area.0[..HEADER + HEADER_SIZE].fill(0);
+        save(area);
+        look(&area.0[..size()])
+    })
+}
+
+/// The state is not one that the CPU takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Loads a state in the format of [`current`], as far as `wanted` names its components; the rest becomes initial. `fill` writes it over zeros.
+///
+/// # Errors
+/// `fill` has failed, or the state is none; the application's is what it was.
+pub fn load(wanted: u64, fill: impl FnOnce(&mut [u8]) -> Result<(), Malformed>) -> Result<(), Malformed> {
+    HOT.tail.vectors.with(|area| {
+        let bytes = &mut area.0[..size()];
+        bytes.fill(0);
+        fill(bytes)?;
+        check(bytes, wanted)?;
+        restore(area);
+        Ok(())
+    })
+}
+
+/// Makes sure that the CPU takes a state, and leaves in it what is wanted.
+fn check(bytes: &mut [u8], wanted: u64) -> Result<(), Malformed> {
+    if word(bytes, MXCSR.0) & !MXCSR_BITS.load(Ordering::Relaxed) != 0 {
+        return Err(Malformed);
+    }
+    if components() == 0 {
+        return Ok(());
+    }
+    let held = u64::from(word(bytes, HEADER)) | u64::from(word(bytes, HEADER + 4)) << 32;
+    // The legacy part alone has no header.
+    let held = if wanted & !LEGACY_COMPONENTS == 0 {
+        wanted
+    } else if held & !components() == 0 && bytes[FORMAT].iter().all(|byte| *byte == 0) {
+        held & wanted
+    } else {
+        return Err(Malformed);
+    };
+    bytes[HEADER..HEADER + HEADER_SIZE].fill(0);
+    bytes[HEADER..FORMAT.start].copy_from_slice(&held.to_le_bytes());
+    Ok(())
+}
+
+fn word(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
 /// Puts every component into its initial state, as a program expects it at its first instruction.
@@ -58,7 +142,7 @@ fn save(area: &mut Vectors) {
     let area = area.0.as_mut_ptr();
     // SAFETY: the area is writable, aligned to 64 bytes and larger than any state that cells can have; `install` has seen that the CPU has the instruction.
     unsafe {
-        if XSAVE.load(Ordering::Relaxed) {
+        if components() != 0 {
             asm!("xsave64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
         } else {
             asm!("fxsave64 [{}]", in(reg) area, options(nostack));
@@ -68,9 +152,9 @@ fn save(area: &mut Vectors) {
 
 fn restore(area: &mut Vectors) {
     let area = area.0.as_mut_ptr();
-    // SAFETY: the area was written by `save` or is the initial image: it is well-formed. This code keeps nothing in the registers it loads.
+    // SAFETY: the area was written by `save`, is the initial image or was checked by `load`: it is well-formed. This code keeps nothing in the registers it loads.
     unsafe {
-        if XSAVE.load(Ordering::Relaxed) {
+        if components() != 0 {
             asm!("xrstor64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
         } else {
             asm!("fxrstor64 [{}]", in(reg) area, options(nostack));

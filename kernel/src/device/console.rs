@@ -12,13 +12,10 @@ use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, SpaceSet};
 use pando_abi::layout::CONSOLE_RINGS;
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, ERRORS, OUTPUT};
+use pando_abi::ring::{ConsoleRings, ERRORS, FAULTED, OUTPUT, UNREAD};
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-
-/// What a descriptor's length says when its memory was not the cell's to use.
-const FAULTED: u32 = u32::MAX;
 
 /// Which of a cell's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +35,8 @@ struct Buffers {
     output: VecDeque<(Stream, Vec<u8>)>,
     output_bytes: usize,
     output_closed: bool,
+    /// Streams that nobody reads any more.
+    unread: Vec<Stream>,
     /// The cell has more to say than there was room for.
     cell_waits: bool,
 }
@@ -97,6 +96,17 @@ impl ConsolePort {
             buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
         }
         buffers.input_wanted
+    }
+
+    /// Says that nobody reads a stream any more: the cell is told so when it writes there, and what it had written is dropped.
+    pub fn hang_up(&self, stream: Stream) {
+        let mut buffers = self.lock();
+        buffers.unread.push(stream);
+        buffers.output.retain(|(other, _)| *other != stream);
+        buffers.output_bytes = buffers.output.iter().map(|(_, bytes)| bytes.len()).sum();
+        buffers.cell_waits = false;
+        drop(buffers);
+        (self.wake)();
     }
 
     /// Says that no more input comes.
@@ -205,6 +215,12 @@ impl Console {
             // The cell may have made the descriptor shorter since its first part went out.
             let left = length.saturating_sub(self.progress) as usize;
             let mut buffers = self.port.lock();
+            if buffers.unread.contains(&stream) {
+                drop(buffers);
+                self.finish_transmit(frames, memory, UNREAD)?;
+                moved = true;
+                continue;
+            }
             let room = buffers.room();
             if room == 0 && left > 0 {
                 buffers.cell_waits = true;
@@ -241,8 +257,9 @@ impl Console {
         Ok(moved)
     }
 
+    /// `length` may be less than what is out already, where the cell has shortened the descriptor since.
     fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
-        ring_result(self.transmit.take(frames, memory, length))?;
+        ring_result(self.transmit.take(frames, memory, length.max(self.progress)))?;
         // Not before: what is out must not go out again.
         self.progress = 0;
         Ok(())
@@ -254,6 +271,12 @@ impl Console {
         let mut budget = CONSOLE_BYTES;
         for _ in 0..self.receive.length() {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
+            if descriptor.length == 0 {
+                // The cell has taken it back.
+                ring_result(self.receive.take(frames, memory, 0))?;
+                moved = true;
+                continue;
+            }
             let mut buffers = self.port.lock();
             if !buffers.input_wanted {
                 buffers.input_wanted = true;

@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, MEMORY, Ring};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
-use pando_abi::ring::{ERRORS, OUTPUT};
+use pando_abi::ring::{Descriptor, ERRORS, OUTPUT, UNREAD};
 use pando_kernel::Stream;
 use pando_kernel::limits::CONSOLE_BYTES;
 use pando_testing::lab::QUOTA;
@@ -193,5 +193,57 @@ fn what_was_said_before_the_end_is_heard_after_it() {
         assert_eq!(port.receive(), None);
         assert!(!port.send(b"too late"), "nobody hears it");
         port.close_input();
+    }
+}
+
+#[test]
+fn a_cell_takes_back_what_was_not_taken() {
+    for mut bench in Bench::both() {
+        bench.post(Ring::Receive, MEMORY, 100, 0);
+        bench.kick();
+        assert_eq!(bench.taken(Ring::Receive), 0, "there is nothing to give");
+        bench.set(Ring::Receive, 0, Descriptor { address: MEMORY, length: 0, tag: 0 });
+        bench.kick();
+        assert_eq!((bench.taken(Ring::Receive), bench.descriptor(Ring::Receive, 0).length), (1, 0));
+        bench.send(b"not lost");
+        bench.post(Ring::Receive, MEMORY, 100, 0);
+        bench.kick();
+        assert_eq!((bench.descriptor(Ring::Receive, 1).length, bench.read(MEMORY, 8)), (8, b"not lost".to_vec()));
+        // Of what goes out, the kernel says how much is out already.
+        let said = pattern(2 * CONSOLE_BYTES);
+        bench.write(MEMORY, &said);
+        let pieces: Vec<u64> = (0..said.len() as u64).step_by(200_000).collect();
+        for &offset in &pieces {
+            bench.post(Ring::Transmit, MEMORY + offset, 200_000, OUTPUT);
+        }
+        bench.kick();
+        let stuck = bench.taken(Ring::Transmit);
+        assert_eq!(stuck, CONSOLE_BYTES as u64 / 200_000);
+        for index in stuck..pieces.len() as u64 {
+            bench.set(Ring::Transmit, index, Descriptor { address: MEMORY, length: 0, tag: OUTPUT });
+        }
+        bench.kick();
+        assert_eq!(bench.taken(Ring::Transmit), pieces.len() as u64);
+        let lengths: Vec<u32> = (stuck..stuck + 2).map(|index| bench.descriptor(Ring::Transmit, index).length).collect();
+        assert_eq!(lengths, [CONSOLE_BYTES as u32 % 200_000, 0]);
+        assert_eq!(bench.hear_from(Stream::Output, CONSOLE_BYTES), said[..CONSOLE_BYTES]);
+        bench.close();
+    }
+}
+
+#[test]
+fn a_cell_hears_that_nobody_reads_a_stream() {
+    for mut bench in Bench::both() {
+        bench.write(MEMORY, b"unheard");
+        bench.post(Ring::Transmit, MEMORY, 7, OUTPUT);
+        bench.kick();
+        bench.port.hang_up(Stream::Output);
+        bench.lab.run_all();
+        bench.post(Ring::Transmit, MEMORY, 7, OUTPUT);
+        bench.post(Ring::Transmit, MEMORY, 7, ERRORS);
+        bench.kick();
+        assert_eq!([0, 1, 2].map(|index| bench.descriptor(Ring::Transmit, index).length), [7, UNREAD, 7]);
+        assert_eq!(bench.port.receive(), Some((Stream::Errors, b"unheard".to_vec())), "the other stream goes on");
+        bench.close();
     }
 }

@@ -181,7 +181,7 @@ fn what_the_cell_writes_over_the_kernels_count_does_not_matter() {
 fn a_descriptor_that_changes_half_way_is_read_again_and_checked_again() {
     let half = 100_000u32;
     let changes: [(&str, Descriptor, usize, u32); 6] = [
-        ("shorter than what is out", Descriptor { address: MEMORY, length: 5, tag: OUTPUT }, 0, 5),
+        ("shorter than what is out", Descriptor { address: MEMORY, length: 5, tag: OUTPUT }, 0, half),
         ("just what is out", Descriptor { address: MEMORY, length: half, tag: OUTPUT }, 0, half),
         ("elsewhere", Descriptor { address: MEMORY + 0x1000, length: half + 10, tag: OUTPUT }, 10, half + 10),
         ("on the other stream", Descriptor { address: MEMORY, length: half + 10, tag: ERRORS }, 10, half + 10),

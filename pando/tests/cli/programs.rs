@@ -64,6 +64,11 @@ parts! {
     identity: "system" C ["identity"];
     randomness: "system" C ["randomness"];
     bookkeeping_of_signals: "system" C ["signals"];
+    handlers_of_signals: "signals" C ["handlers"];
+    masks_of_signals: "signals" C ["masks"];
+    waiting_for_signals: "signals" C ["waiting"];
+    signals_that_queue: "signals" C ["queueing"];
+    calls_that_signals_interrupt: "signals" C ["interrupted"];
     standard_streams_that_are_no_terminals: "system" C ["terminal"];
     formats_and_buffers: "compute" C ["formats"];
     floating_point: "compute" C ["floats"];

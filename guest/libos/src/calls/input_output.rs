@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing.
 
-use pando_rt::console::{self, Stream};
+use pando_rt::console::Stream;
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
@@ -60,8 +60,13 @@ fn read_ranges(process: &mut Process, fd: u64, ranges: &[UserRange]) -> Result<u
     if !file.readable() {
         return Err(Errno::EBADF);
     }
-    if matches!(file.kind, Kind::Directory(_)) {
-        return Err(Errno::EISDIR);
+    match file.kind {
+        Kind::Directory(_) => return Err(Errno::EISDIR),
+        Kind::Console { .. } => {
+            let waits = file.flags & flag::NON_BLOCKING == 0;
+            return process.read_console(ranges, waits);
+        }
+        _ => {}
     }
     let mut done = 0;
     for range in ranges.iter().filter(|range| range.length() > 0) {
@@ -81,15 +86,13 @@ fn read_ranges(process: &mut Process, fd: u64, ranges: &[UserRange]) -> Result<u
 
 fn read_range(file: &mut OpenFile, random: &mut Random, range: UserRange) -> Result<u64, Errno> {
     match &file.kind {
-        Kind::Console { .. } if file.flags & flag::NON_BLOCKING != 0 && !console::input_ready(0) => Err(Errno::EAGAIN),
-        Kind::Console { .. } => Ok(console::receive_user(range)?),
         Kind::Regular(_, data) => {
             let bytes = data.copy(file.offset, range)?;
             file.offset += bytes;
             Ok(bytes)
         }
         Kind::Directory(_) => Err(Errno::EISDIR),
-        Kind::Name(_) => Err(Errno::EBADF),
+        Kind::Name(_) | Kind::Console { .. } => Err(Errno::EBADF),
         Kind::Device(Device::Null) => Ok(0),
         Kind::Device(Device::Zero | Device::Full) => {
             user::zero(range)?;
@@ -122,7 +125,7 @@ fn write_ranges(process: &mut Process, fd: u64, ranges: &[UserRange]) -> Result<
     match file.kind {
         Kind::Console { stream, .. } => {
             let stream = if stream == Standard::Errors { Stream::Errors } else { Stream::Output };
-            Ok(console::send_user(stream, ranges)?)
+            process.write_console(stream, ranges)
         }
         Kind::Device(Device::Full) if bytes > 0 => Err(Errno::ENOSPC),
         Kind::Device(_) => Ok(bytes),

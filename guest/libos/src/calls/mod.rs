@@ -15,3 +15,4 @@ pub mod stat;
 pub mod terminal;
 pub mod threads;
 pub mod time;
+pub mod timers;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 
+use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::OPEN_MAX;
 use crate::files::readiness::{POLLIN, POLLOUT, Question};
@@ -25,8 +26,11 @@ pub fn poll(process: &mut Process, [descriptors, count, timeout, ..]: [u64; 6]) 
 }
 
 /// `ppoll(descriptors, count, timeout, mask, size)`.
-pub fn ppoll(process: &mut Process, [descriptors, count, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn ppoll(process: &mut Process, [descriptors, count, timeout, mask, size, _]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
+    if mask != 0 {
+        process.signals.set_mask_for_call(set(mask, size)?);
+    }
     poll_until(process, descriptors, count, deadline)
 }
 
@@ -42,7 +46,7 @@ fn poll_until(process: &mut Process, descriptors: u64, count: u64, deadline: u64
         questions.push(if fd.cast_signed() < 0 { None } else { Some(Question { fd, wanted }) });
     }
     let asked: Vec<Question> = questions.iter().copied().flatten().collect();
-    let mut answers = process.files.wait(&asked, deadline).into_iter();
+    let mut answers = wait(process, &asked, deadline)?.into_iter();
     let mut answered = 0;
     for (index, question) in (0..count).zip(questions) {
         let ready = question.and_then(|_| answers.next()).unwrap_or_default();
@@ -50,6 +54,20 @@ fn poll_until(process: &mut Process, descriptors: u64, count: u64, deadline: u64
         pando_rt::user::write(descriptors.wrapping_add(index * POLLFD + 6), &ready.to_le_bytes())?;
     }
     Ok(answered)
+}
+
+/// Waits until one of the questions has an answer, or the clock reaches `deadline`. Returns the answers.
+///
+/// # Errors
+/// `EINTR`: a signal came first.
+fn wait(process: &mut Process, questions: &[Question], deadline: u64) -> Result<Vec<u16>, Errno> {
+    loop {
+        let answers = process.files.wait(questions, deadline);
+        if answers.iter().any(|ready| *ready != 0) || clock::now() >= deadline {
+            return Ok(answers);
+        }
+        process.interruption().map_err(Errno::without_restart)?;
+    }
 }
 
 /// `select(count, read, write, except, timeout)`.
@@ -64,8 +82,15 @@ pub fn select(process: &mut Process, [count, read, write, except, timeout, _]: [
 }
 
 /// `pselect6(count, read, write, except, timeout, mask)`.
-pub fn pselect6(process: &mut Process, [count, read, write, except, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn pselect6(process: &mut Process, [count, read, write, except, timeout, mask]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
+    if mask != 0 {
+        // The sixth argument names two: where the set is, and its size.
+        let [address, size] = words(mask)?;
+        if address != 0 {
+            process.signals.set_mask_for_call(set(address, size)?);
+        }
+    }
     select_until(process, count, [read, write, except], deadline)
 }
 
@@ -83,7 +108,7 @@ fn select_until(process: &mut Process, count: u64, [read, write, except]: [u64; 
             }
         }
     }
-    let answers = process.files.wait(&questions, deadline);
+    let answers = wait(process, &questions, deadline)?;
     for set in [read, write, except].into_iter().filter(|set| *set != 0) {
         for word in 0..u64::from(count.div_ceil(64)) {
             set_words(set.wrapping_add(word * 8), &[0])?;

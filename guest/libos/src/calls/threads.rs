@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls of programs that have, or could have, threads. There is one thread and one processor.
 
-use pando_rt::{clock, events, hypercall};
+use pando_rt::{clock, hypercall};
 
 use crate::errno::Errno;
 use crate::process::Process;
@@ -34,7 +34,7 @@ pub fn getcpu(_: &mut Process, [processor, node, ..]: [u64; 6]) -> Result<u64, E
 }
 
 /// `futex(word, operation, value, timeout, ...)`: with one thread nobody is woken, and only a timeout ends a wait.
-pub fn futex(_: &mut Process, [word, operation, value, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn futex(process: &mut Process, [word, operation, value, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
     const WAIT: u64 = 0;
     const WAKE: u64 = 1;
     const WAIT_BITSET: u64 = 9;
@@ -55,10 +55,12 @@ pub fn futex(_: &mut Process, [word, operation, value, timeout, ..]: [u64; 6]) -
                 _ if operation & REALTIME != 0 => now.saturating_add(timespec(timeout)?.saturating_sub(clock::wall())),
                 _ => timespec(timeout)?,
             };
-            while clock::now() < deadline {
-                events::wait(deadline);
+            match process.wait(deadline, |_| None::<()>) {
+                Ok(_) => Err(Errno::ETIMEDOUT),
+                // Made again, it would wait too long.
+                Err(error) if timeout != 0 => Err(error.without_restart()),
+                Err(error) => Err(error),
             }
-            Err(Errno::ETIMEDOUT)
         }
         _ => Err(Errno::ENOSYS),
     }

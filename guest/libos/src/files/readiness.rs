@@ -46,7 +46,7 @@ impl Files {
             && self.get(question.fd.into()).is_ok_and(|file| file.readable() && matches!(file.kind, Kind::Console { .. }))
     }
 
-    /// Waits until one of the questions has an answer, or the clock reaches `deadline`. Returns the answers.
+    /// Waits until one of the questions has an answer, or the clock reaches `deadline`, or something has happened. Returns the answers.
     pub fn wait(&mut self, questions: &[Question], deadline: u64) -> Vec<u16> {
         let asks_input = questions.iter().any(|question| self.asks_input(*question));
         let answers = |files: &mut Files, input| questions.iter().map(|question| files.ready(*question, input)).collect::<Vec<_>>();
@@ -58,7 +58,7 @@ impl Files {
             let input = console::input_ready(deadline);
             return answers(self, input);
         }
-        while clock::now() < deadline {
+        if clock::now() < deadline {
             events::wait(deadline);
         }
         now

@@ -164,6 +164,12 @@ impl AddressSpace {
         self.regions.covers(range)
     }
 
+    /// Whether an address is in a mapping, whatever it permits.
+    #[must_use]
+    pub fn is_mapped(&self, address: u64) -> bool {
+        pages(address / PAGE_SIZE * PAGE_SIZE, PAGE_SIZE).is_ok_and(|page| self.regions.covers(page))
+    }
+
     /// Makes anonymous memory zero again.
     ///
     /// # Errors

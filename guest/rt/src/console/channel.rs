@@ -4,10 +4,9 @@
 use core::ptr::from_mut;
 
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
-use pando_abi::ring::{Descriptor, OUTPUT};
+use pando_abi::ring::{Descriptor, FAULTED, OUTPUT};
 
-use super::ring::{NOT_THERE, Ring};
-use crate::hypercall::NO_DEADLINE;
+use super::ring::Ring;
 
 /// Sends bytes of the libOS, and waits until they were taken.
 pub fn send(bytes: &[u8]) {
@@ -16,7 +15,7 @@ pub fn send(bytes: &[u8]) {
         // A slice's length fits, by the size of the pieces.
         ring.post(Descriptor { address: piece.as_ptr().addr() as u64, length: piece.len() as u32, tag: OUTPUT });
     }
-    ring.drain();
+    ring.wait_anyway(ring.last());
 }
 
 /// Waits for the operator's next bytes. Returns how many came, at least one unless there is no room; 0 as well once the operator will not say any more.
@@ -25,8 +24,8 @@ pub fn receive(room: &mut [u8]) -> usize {
     let ring = Ring::answers();
     let number = ring.post(Descriptor { address: from_mut(room).cast::<u8>().expose_provenance() as u64, length, tag: 0 });
     // Until it is taken the kernel may write to the room, which nobody else can reach meanwhile.
-    match ring.wait(number, NO_DEADLINE).map_or(NOT_THERE, |descriptor| descriptor.length) {
-        NOT_THERE => 0,
+    match ring.wait_anyway(number).length {
+        FAULTED => 0,
         bytes => bytes.min(length) as usize,
     }
 }

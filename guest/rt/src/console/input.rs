@@ -4,9 +4,10 @@
 use core::ptr::addr_of;
 
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
-use pando_abi::ring::Descriptor;
+use pando_abi::ring::{Descriptor, FAULTED};
 
-use super::ring::{NOT_THERE, Number, Ring};
+use super::Stop;
+use super::ring::{Number, Ring};
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
 use crate::user::{self, Fault, UserRange};
@@ -116,22 +117,28 @@ pub fn input_ready(deadline: u64) -> bool {
 /// Receives bytes into memory of the application, at least one unless the input has ended. Returns how many.
 ///
 /// # Errors
-/// The memory cannot be written.
-pub fn receive_user(range: UserRange) -> Result<u64, Fault> {
+/// The memory cannot be written, or an event came first.
+pub fn receive_user(range: UserRange) -> Result<u64, Stop> {
     if range.length() == 0 {
         return Ok(0);
     }
     INPUT.0.with(|input| {
         let ahead = input.states.iter().any(|state| !matches!(state, State::Empty));
         if range.length() <= BUFFER as u64 || ahead || input.ended {
-            input.fill(NO_DEADLINE);
-            return input.drain(range);
+            return if input.fill(NO_DEADLINE) { Ok(input.drain(range)?) } else { Err(Stop::Event) };
         }
         let length = range.length().min(u64::from(MAX_DESCRIPTOR_BYTES)) as u32;
         let ring = Ring::receive();
         let number = ring.post(Descriptor { address: range.start(), length, tag: 0 });
-        match ring.wait(number, NO_DEADLINE).map_or(NOT_THERE, |descriptor| descriptor.length) {
-            NOT_THERE => Err(Fault),
+        let taken = ring.wait(number, NO_DEADLINE);
+        let came = taken.is_some();
+        let descriptor = taken.unwrap_or_else(|| {
+            ring.retract(core::iter::once(number));
+            ring.wait_anyway(number)
+        });
+        match descriptor.length {
+            FAULTED => Err(Stop::Fault),
+            0 if !came => Err(Stop::Event),
             bytes => {
                 input.ended = bytes == 0;
                 Ok(u64::from(bytes.min(length)))

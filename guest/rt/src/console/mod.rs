@@ -9,8 +9,27 @@ mod input;
 mod output;
 mod ring;
 
+use crate::user::Fault;
+
 pub use input::{input_ready, receive_user};
 pub use output::{flush, send_bytes, send_user};
+
+/// Why no byte was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The application's memory is not there.
+    Fault,
+    /// An event was noted while this waited.
+    Event,
+    /// Nobody reads it.
+    Unread,
+}
+
+impl From<Fault> for Stop {
+    fn from(_: Fault) -> Stop {
+        Stop::Fault
+    }
+}
 
 /// Where output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

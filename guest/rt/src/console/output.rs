@@ -4,13 +4,13 @@
 use core::ptr::addr_of;
 
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{Descriptor, ERRORS, OUTPUT};
+use pando_abi::ring::{Descriptor, ERRORS, FAULTED, OUTPUT, UNREAD};
 
-use super::Stream;
-use super::ring::{NOT_THERE, Number, Ring};
+use super::ring::{Number, Ring};
+use super::{Stop, Stream};
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
-use crate::user::{self, Fault, UserRange};
+use crate::user::{self, UserRange};
 
 /// Bytes of a slot: what programs' buffers usually hold.
 const SLOT: usize = 4096;
@@ -31,30 +31,39 @@ impl Stream {
 #[repr(C)]
 struct Slots {
     posted: [Option<Number>; SLOTS],
+    /// Streams of which the kernel has said that nobody reads them: a bit for each tag.
+    unread: u32,
     bytes: [[u8; SLOT]; SLOTS],
 }
 
-static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> = OnOwnPage(Global::new(Slots { posted: [None; SLOTS], bytes: [[0; SLOT]; SLOTS] }));
+static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> =
+    OnOwnPage(Global::new(Slots { posted: [None; SLOTS], unread: 0, bytes: [[0; SLOT]; SLOTS] }));
 
 impl Slots {
-    /// A slot that nobody reads any more; waits for one if it must.
-    fn free(&mut self, ring: &Ring) -> usize {
-        let free = (0..SLOTS).find(|&slot| self.posted[slot].is_none_or(|number| ring.taken(number).is_some()));
-        let slot = free.unwrap_or_else(|| {
-            ring.drain();
-            0
-        });
-        self.posted[slot] = None;
-        slot
+    /// A slot that nobody reads any more; waits for one if it must. `None`: an event came first.
+    fn free(&mut self, ring: &Ring) -> Option<usize> {
+        let free = |slots: &Slots| (0..SLOTS).find(|&slot| slots.posted[slot].is_none_or(|number| ring.taken(number).is_some()));
+        let slot = free(self).or_else(|| {
+            ring.wait(ring.last(), NO_DEADLINE);
+            free(self)
+        })?;
+        let taken = self.posted[slot].take().and_then(|number| ring.taken(number));
+        if let Some(Descriptor { length: UNREAD, tag, .. }) = taken {
+            self.unread |= 1 << tag;
+        }
+        Some(slot)
     }
 
-    /// Copies what the ranges hold and posts it. Returns how many bytes before memory was found missing.
-    fn send(&mut self, stream: Stream, ranges: &[UserRange]) -> u64 {
+    /// Copies what the ranges hold and posts it. Returns how many bytes, and why not all.
+    fn send(&mut self, stream: Stream, ranges: &[UserRange]) -> (u64, Option<Stop>) {
         let ring = Ring::transmit();
         let mut ranges = ranges.iter().copied().filter(|range| range.length() > 0).peekable();
         let mut sent = 0;
         while ranges.peek().is_some() {
-            let slot = self.free(&ring);
+            let Some(slot) = self.free(&ring) else { return (sent, Some(Stop::Event)) };
+            if self.unread & 1 << stream.tag() != 0 {
+                return (sent, Some(Stop::Unread));
+            }
             let mut filled = 0;
             let mut missing = false;
             while filled < SLOT && !missing {
@@ -76,18 +85,23 @@ impl Slots {
                 sent += filled as u64;
             }
             if missing {
-                break;
+                return (sent, Some(Stop::Fault));
             }
         }
-        sent
+        (sent, None)
     }
 }
 
-/// Names stretches of memory, given as address and length, one after the other, and waits until they were taken. Returns how many bytes before memory was found missing.
+/// Names stretches of memory, given as address and length, one after the other, and waits until they were taken, or for an event if that `may_stop` it. Returns how many
+/// bytes, and why not all.
 // Never part of `send_user`, whose small pieces should not pay for this frame with another page of stack.
 #[inline(never)]
-fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>) -> u64 {
+fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: bool) -> (u64, Option<Stop>) {
     let ring = Ring::transmit();
+    // What can be taken back is what was posted last; so it comes alone.
+    if may_stop && ring.wait(ring.last(), NO_DEADLINE).is_none() {
+        return (0, Some(Stop::Event));
+    }
     let limit = u64::from(MAX_DESCRIPTOR_BYTES);
     let pieces = stretches.flat_map(|(address, length)| {
         (0..length.div_ceil(limit)).map(move |index| (address + index * limit, limit.min(length - index * limit)))
@@ -100,40 +114,57 @@ fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>) -> u64 {
         for (place, (address, length)) in posted.iter_mut().zip(&mut pieces) {
             *place = Some((ring.post(Descriptor { address, length: length as u32, tag: stream.tag() }), length));
         }
+        let mut stop = None;
         for (number, length) in posted.into_iter().flatten() {
-            match ring.wait(number, NO_DEADLINE) {
-                Some(descriptor) if descriptor.length != NOT_THERE => sent += length,
-                _ => {
+            if may_stop && stop.is_none() && ring.wait(number, NO_DEADLINE).is_none() {
+                stop = Some(Stop::Event);
+                ring.retract(posted.iter().flatten().map(|(number, _)| *number));
+            }
+            let taken = match ring.wait_anyway(number).length {
+                FAULTED => Err(Stop::Fault),
+                UNREAD => Err(Stop::Unread),
+                taken => Ok(length.min(taken.into())),
+            };
+            match taken {
+                Ok(bytes) => sent += bytes,
+                Err(stop) => {
                     // What follows names the application's memory too: it must be taken before the application goes on.
-                    ring.drain();
-                    return sent;
+                    ring.wait_anyway(ring.last());
+                    return (sent, Some(stop));
                 }
             }
         }
+        if stop.is_some() {
+            return (sent, stop);
+        }
     }
-    sent
+    (sent, None)
 }
 
 /// Sends bytes of the application, which may change them again at once. Returns how many.
 ///
 /// # Errors
-/// The first of them cannot be read.
-pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Fault> {
+/// The first of them cannot be read, an event came before it could be sent, or nobody reads the stream.
+pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Stop> {
     let bytes: u64 = ranges.iter().map(|range| range.length()).sum();
     let sent = if bytes <= SMALL {
         SLOTS_OF_OUTPUT.0.with(|slots| slots.send(stream, ranges))
     } else {
-        send(stream, ranges.iter().map(|range| (range.start(), range.length())))
+        send(stream, ranges.iter().map(|range| (range.start(), range.length())), true)
     };
-    if sent == 0 && bytes > 0 { Err(Fault) } else { Ok(sent) }
+    match sent {
+        (0, Some(stop)) => Err(stop),
+        (sent, _) => Ok(sent),
+    }
 }
 
 /// Sends bytes of the libOS.
 pub fn send_bytes(stream: Stream, bytes: &[u8]) {
-    send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)));
+    send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)), false);
 }
 
 /// Waits until all output was taken, as it must be before the cell ends.
 pub fn flush() {
-    Ring::transmit().drain();
+    let ring = Ring::transmit();
+    ring.wait_anyway(ring.last());
 }

@@ -10,9 +10,6 @@ use pando_abi::{Event, EventSet, layout};
 use crate::hypercall::{NO_DEADLINE, doorbell};
 use crate::{clock, events, registers};
 
-/// What a taken descriptor's length says where its memory was not there.
-pub(super) const NOT_THERE: u32 = u32::MAX;
-
 /// The number of a descriptor: how many were posted before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
@@ -74,7 +71,7 @@ impl Ring {
     pub(super) fn post(&self, descriptor: Descriptor) -> Number {
         let number = self.posted.load(Ordering::Relaxed);
         // Whoever had the place last must be done with it.
-        self.wait(Number(number.wrapping_sub(self.length)), NO_DEADLINE);
+        self.wait_anyway(Number(number.wrapping_sub(self.length)));
         // SAFETY: the index is inside the ring, and the kernel does not read the place before `posted` says so.
         unsafe { self.descriptors.add((number % self.length) as usize).write_volatile(descriptor) };
         self.posted.store(number.wrapping_add(1), Ordering::Release);
@@ -91,8 +88,17 @@ impl Ring {
         Some(unsafe { self.descriptors.add((number.0 % self.length) as usize).read_volatile() })
     }
 
-    /// Waits until a descriptor was taken, or the clock reaches `deadline`.
+    /// Waits until a descriptor was taken, or the clock reaches `deadline`, or something has happened that the caller's caller should look at.
     pub(super) fn wait(&self, number: Number, deadline: u64) -> Option<Descriptor> {
+        self.wait_unless(number, || events::disturb() || deadline != NO_DEADLINE && clock::now() >= deadline, deadline)
+    }
+
+    /// Waits until a descriptor was taken, whatever happens.
+    pub(super) fn wait_anyway(&self, number: Number) -> Descriptor {
+        self.wait_unless(number, || false, NO_DEADLINE).expect("nothing else ends this wait")
+    }
+
+    fn wait_unless(&self, number: Number, gives_up: impl Fn() -> bool, deadline: u64) -> Option<Descriptor> {
         // An exit for another reason may have done it.
         if let Some(descriptor) = self.taken(number) {
             return Some(descriptor);
@@ -103,15 +109,25 @@ impl Ring {
             if let Some(descriptor) = self.taken(number) {
                 return Some(descriptor);
             }
-            if deadline != NO_DEADLINE && clock::now() >= deadline {
+            if gives_up() {
                 return None;
             }
             events::wait(deadline);
         }
     }
 
-    /// Waits until everything posted was taken.
-    pub(super) fn drain(&self) {
-        self.wait(Number(self.posted.load(Ordering::Relaxed).wrapping_sub(1)), NO_DEADLINE);
+    /// The descriptor that was posted last.
+    pub(super) fn last(&self) -> Number {
+        Number(self.posted.load(Ordering::Relaxed).wrapping_sub(1))
+    }
+
+    /// Takes descriptors back, the last ones that were posted: the kernel is done with them when this returns. What it had moved by then stands in them, as in any that was taken.
+    pub(super) fn retract(&self, numbers: impl Iterator<Item = Number>) {
+        for number in numbers.filter(|number| self.taken(*number).is_none()) {
+            // SAFETY: the index is inside the ring; the kernel reads the place only while the cell does not run.
+            unsafe { addr_of_mut!((*self.descriptors.add((number.0 % self.length) as usize)).length).write_volatile(0) };
+        }
+        // What is empty is taken at once.
+        doorbell();
     }
 }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on timers.
+
+use crate::calls::time::TIMER_ABSTIME;
+use crate::errno::Errno;
+use crate::process::{self, Process};
+use crate::signals::Signal;
+use crate::timers::{Clock, Interval, Setting, Timer};
+use crate::user::{NANOSECONDS, set_word32, set_words, words};
+
+/// Nanoseconds of a microsecond.
+const MICROSECOND: u64 = 1000;
+
+/// `alarm(seconds)`.
+pub fn alarm(process: &mut Process, [seconds, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let value = u64::from(seconds as u32) * NANOSECONDS;
+    let before = set_interval(process, Interval::Real, Setting { value, interval: 0 }).value;
+    let (seconds, rest) = (before / NANOSECONDS, before % NANOSECONDS);
+    // Rounded, but never to nothing.
+    Ok(if rest >= NANOSECONDS / 2 || seconds == 0 && rest > 0 { seconds + 1 } else { seconds })
+}
+
+/// `setitimer(which, new, old)`.
+pub fn setitimer(process: &mut Process, [which, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+    // Linux takes no value for one that stops the timer.
+    let setting = if new == 0 { Setting::default() } else { timeval_setting(words(new)?)? };
+    let before = set_interval(process, interval(which)?, setting);
+    if old != 0 {
+        tell_interval(old, before)?;
+    }
+    Ok(0)
+}
+
+/// `getitimer(which, value)`.
+pub fn getitimer(process: &mut Process, [which, value, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let which = interval(which)?;
+    let now = process.moment();
+    tell_interval(value, process.timers.interval(which).setting(now))?;
+    Ok(0)
+}
+
+fn interval(which: u64) -> Result<Interval, Errno> {
+    Interval::ALL.get(which as u32 as usize).copied().ok_or(Errno::EINVAL)
+}
+
+fn timeval_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Result<Setting, Errno> {
+    let nanoseconds = |seconds: u64, microseconds: u64| {
+        if seconds.cast_signed() < 0 || microseconds >= NANOSECONDS / MICROSECOND {
+            return Err(Errno::EINVAL);
+        }
+        Ok(seconds.saturating_mul(NANOSECONDS).saturating_add(microseconds * MICROSECOND))
+    };
+    Ok(Setting { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
+}
+
+/// Writes a `struct itimerval`; what is left is never rounded to nothing.
+fn tell_interval(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
+    let value = if value == 0 { 0 } else { value.max(MICROSECOND) };
+    let pair = |time: u64| [time / NANOSECONDS, time % NANOSECONDS / MICROSECOND];
+    set_words(address, pair(interval).as_slice())?;
+    set_words(address.wrapping_add(16), pair(value).as_slice())
+}
+
+/// Sets one of the three timers. Returns what it was set to.
+fn set_interval(process: &mut Process, which: Interval, Setting { value, interval }: Setting) -> Setting {
+    let now = process.moment();
+    let timer = process.timers.interval(which);
+    let before = timer.setting(now);
+    let next = (value > 0).then(|| now.of(which.source()).saturating_add(value));
+    *timer = Timer::new(which.source());
+    timer.set(next, if value > 0 { interval } else { 0 });
+    process.watch_timers();
+    before
+}
+
+/// `timer_create(clock, event, timer)`.
+pub fn timer_create(process: &mut Process, [clock, event, timer, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const SIGNAL: u32 = 0;
+    const NOTHING: u32 = 1;
+    const THREAD: u32 = 4;
+    let clock = Clock::new(clock)?;
+    let signal = if event == 0 {
+        None
+    } else {
+        let [value, kind, thread] = words::<3>(event)?;
+        let number = u64::from(kind as u32);
+        match (kind >> 32) as u32 {
+            SIGNAL => Some(Some((Signal::from_number(number)?, value))),
+            NOTHING => Some(None),
+            THREAD if thread as u32 == process::NUMBER as u32 => Some(Some((Signal::from_number(number)?, value))),
+            _ => return Err(Errno::EINVAL),
+        }
+    };
+    let given = |number: u32| signal.unwrap_or(Some((Signal::ALRM, number.into())));
+    let number = process.timers.create(clock, given).ok_or(Errno::EAGAIN)?;
+    set_word32(timer, number).map(|()| 0).inspect_err(|_| {
+        process.timers.delete(number);
+    })
+}
+
+/// `timer_settime(timer, flags, new, old)`.
+pub fn timer_settime(process: &mut Process, [number, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if new == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let Setting { value, interval } = timespec_setting(words(new)?)?;
+    let now = process.moment();
+    let created = process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
+    let before = created.timer.setting(now);
+    let next = match value {
+        0 => None,
+        _ if flags & TIMER_ABSTIME != 0 => Some(created.clock.to_cell(value)),
+        _ => Some(now.of(created.timer.source()).saturating_add(value)),
+    };
+    created.timer.set(next, interval);
+    // What it has sent for its former setting is not seen any more.
+    process.signals.drop_where(|info| info.is_from_timer(number as u32));
+    process.timers.forget_signal(number as u32);
+    process.watch_timers();
+    if old != 0 {
+        tell_setting(old, before)?;
+    }
+    Ok(0)
+}
+
+/// The setting in the words of a `struct itimerspec`.
+///
+/// # Errors
+/// `EINVAL`.
+pub fn timespec_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Result<Setting, Errno> {
+    let nanoseconds = |seconds: u64, part: u64| {
+        if seconds.cast_signed() < 0 || part >= NANOSECONDS {
+            return Err(Errno::EINVAL);
+        }
+        Ok(seconds.saturating_mul(NANOSECONDS).saturating_add(part))
+    };
+    Ok(Setting { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
+}
+
+/// Writes a `struct itimerspec`.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn tell_setting(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
+    set_words(address, &[interval / NANOSECONDS, interval % NANOSECONDS, value / NANOSECONDS, value % NANOSECONDS])
+}
+
+/// `timer_gettime(timer, value)`.
+pub fn timer_gettime(process: &mut Process, [number, value, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let now = process.moment();
+    let setting = process.timers.get(number as u32).ok_or(Errno::EINVAL)?.timer.setting(now);
+    tell_setting(value, setting)?;
+    Ok(0)
+}
+
+/// `timer_getoverrun(timer)`.
+pub fn timer_getoverrun(process: &mut Process, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    process.timers.get(number as u32).map(|created| created.last_overrun.into()).ok_or(Errno::EINVAL)
+}
+
+/// `timer_delete(timer)`.
+pub fn timer_delete(process: &mut Process, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if !process.timers.delete(number as u32) {
+        return Err(Errno::EINVAL);
+    }
+    process.signals.drop_where(|info| info.is_from_timer(number as u32));
+    process.watch_timers();
+    Ok(0)
+}

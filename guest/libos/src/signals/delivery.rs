@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Delivery: how a handler is started, and how the program goes on when it returns.
+
+use pando_abi::SavedContext;
+use pando_rt::user::{self, Fault};
+use pando_rt::vector;
+
+use super::action::{Action, Disposition, flag};
+use super::frame::{self, CONTEXT, INFORMATION, Kept, Place};
+use super::info::Info;
+use super::{Interrupted, Set, Signal};
+use crate::errno::Errno;
+use crate::process::{Process, die};
+use crate::user::words;
+
+/// Where what the software knows of the vector state lies in its legacy part, whose end it is.
+const SOFTWARE: usize = 464;
+/// What says that there is more than the legacy part, and at the end that it was not cut.
+const MAGIC: u32 = 0x4650_5853;
+const END_MAGIC: u32 = 0x4650_5845;
+/// Bytes of the legacy part and the header.
+const HEAD: usize = vector::LEGACY_SIZE + 64;
+/// Components x87 and SSE.
+const LEGACY_COMPONENTS: u64 = 3;
+/// Flags that a handler starts without: TF DF RF.
+const NOT_IN_HANDLERS: u64 = 0x1_0500;
+/// The end of what an instruction pointer can name.
+const CODE_END: u64 = 1 << 47;
+
+/// Makes ready what the application runs next: handlers for the signals that it does not block, or its end.
+pub fn deliver(process: &mut Process, context: &mut SavedContext) {
+    loop {
+        process.notice();
+        while let Some(info) = process.signals.take(process.signals.deliverable()) {
+            let signal = info.signal();
+            let action = process.signals.action(signal);
+            match action.disposition(signal) {
+                Disposition::Ignore => {}
+                Disposition::End => end(&info, context),
+                Disposition::Handle => {
+                    let info = process.seen(info);
+                    start(process, context, &info, action);
+                }
+            }
+        }
+        if let Some(call) = process.signals.interrupted.take() {
+            // What interrupted it has come to nothing.
+            make_again(context, call);
+        }
+        process.signals.restore_mask();
+        if context.rip < CODE_END {
+            return;
+        }
+        // Nobody can go on there.
+        process.signals.force(Info::kernel(Signal::SEGV));
+    }
+}
+
+/// Ends the program, saying where it stood if that is to blame.
+fn end(info: &Info, context: &SavedContext) -> ! {
+    if info.is_fault() { die(info.signal(), info.address(), context.rip) } else { die(info.signal(), 0, 0) }
+}
+
+fn make_again(context: &mut SavedContext, call: Interrupted) {
+    context.rax = call.number;
+    context.rip = call.site;
+}
+
+/// Starts a handler: with a frame on its stack that says how to go on.
+fn start(process: &mut Process, context: &mut SavedContext, info: &Info, action: Action) {
+    let signal = info.signal();
+    if let Some(call) = process.signals.interrupted.take() {
+        if action.flags & flag::RESTART != 0 {
+            make_again(context, call);
+        } else {
+            context.rax = Errno::EINTR.to_result();
+        }
+    }
+    if action.flags & flag::RESET != 0 {
+        process.signals.set_action(signal, Action { handler: 0, ..action });
+    }
+    if push(process, context, info, action).is_err() {
+        if signal == Signal::SEGV {
+            process.signals.set_action(signal, Action::default());
+        }
+        return process.signals.force(Info::kernel(Signal::SEGV));
+    }
+    let signals = &mut process.signals;
+    signals.stack = signals.stack.entered();
+    let itself = if action.flags & flag::NO_DEFER == 0 { Set::default().with(signal) } else { Set::default() };
+    signals.set_mask(Set(signals.mask().0 | action.mask.0 | itself.0));
+    vector::reset();
+}
+
+/// Puts the frame on the stack and the handler into the context.
+fn push(process: &mut Process, context: &mut SavedContext, info: &Info, action: Action) -> Result<(), Fault> {
+    let extended = vector::components() != 0;
+    let stack = process.signals.stack;
+    let other = if action.flags & flag::ON_STACK != 0 { stack.top(context.rsp) } else { None };
+    let vector_bytes = vector::size() + if extended { size_of_val(&END_MAGIC) } else { 0 };
+    let place = Place::below(context.rsp, other, vector_bytes as u64);
+    // What would overflow the alternate stack must not write what lies below it.
+    let confined = other.is_some() || stack.in_use(context.rsp);
+    if action.flags & flag::RESTORER == 0 || confined && !stack.holds(place.frame) {
+        return Err(Fault);
+    }
+    process.memory.grow_stack(place.frame);
+    let mask = process.signals.mask_afterwards.take().unwrap_or(process.signals.mask());
+    let kept = Kept { mask, stack: stack.to_words(), trap: process.signals.trap, vectors: place.vectors, extended };
+    push_vectors(place.vectors, extended)?;
+    let mut bytes = [0; frame::SIZE as usize];
+    let words = core::iter::once(action.restorer).chain(frame::to_words(context, &kept));
+    for (room, word) in bytes.chunks_exact_mut(8).zip(words) {
+        room.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes[INFORMATION as usize..].copy_from_slice(info.bytes());
+    user::write(place.frame, &bytes)?;
+    context.rdi = info.signal().0.into();
+    context.rsi = place.frame + INFORMATION;
+    context.rdx = place.frame + CONTEXT;
+    context.rax = 0;
+    context.rsp = place.frame;
+    context.rip = action.handler;
+    context.rflags &= !NOT_IN_HANDLERS;
+    Ok(())
+}
+
+/// Writes the vector state, with what the software says about it.
+fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
+    vector::current(|state| {
+        if !extended {
+            return user::write(address, state);
+        }
+        let mut head = [0; HEAD];
+        head.copy_from_slice(&state[..HEAD]);
+        let size = state.len() as u32;
+        let components = vector::components();
+        let said = [MAGIC, size + size_of_val(&END_MAGIC) as u32, components as u32, (components >> 32) as u32, size];
+        let room = &mut head[SOFTWARE..vector::LEGACY_SIZE];
+        room.fill(0);
+        for (room, word) in room.chunks_exact_mut(4).zip(said) {
+            room.copy_from_slice(&word.to_le_bytes());
+        }
+        // Readers of the legacy part need not know what initial means.
+        head[vector::LEGACY_SIZE] |= LEGACY_COMPONENTS as u8;
+        user::write(address, &head)?;
+        user::write(address + HEAD as u64, &state[HEAD..])?;
+        user::write(address + u64::from(size), &END_MAGIC.to_le_bytes())
+    })
+}
+
+/// Goes on where a handler's frame says; the system call came from its end. A frame that makes no sense is a fault.
+pub fn go_back(process: &mut Process, context: &mut SavedContext) {
+    // The return address is gone from the stack.
+    let address = context.rsp;
+    let restored = words(address).ok().and_then(|words| frame::apply(&words, context));
+    let loaded = restored.and_then(|restored| {
+        process.signals.set_mask(restored.mask);
+        load_vectors(restored.vectors).ok().map(|()| restored)
+    });
+    match loaded {
+        // A stack that makes no sense is left as it is.
+        Some(restored) => {
+            let stack = process.signals.stack.replaced(restored.stack, context.rsp);
+            process.signals.stack = stack.unwrap_or(process.signals.stack);
+        }
+        None => process.signals.force(Info::kernel(Signal::SEGV)),
+    }
+}
+
+/// Loads the vector state of a frame.
+fn load_vectors(address: u64) -> Result<(), vector::Malformed> {
+    if address == 0 {
+        vector::reset();
+        return Ok(());
+    }
+    let bad = |_| vector::Malformed;
+    let mut legacy = [0; vector::LEGACY_SIZE];
+    user::read(address, &mut legacy).map_err(bad)?;
+    let word = |index: usize| {
+        let at = SOFTWARE + index * 4;
+        u32::from_le_bytes([legacy[at], legacy[at + 1], legacy[at + 2], legacy[at + 3]])
+    };
+    let size = vector::size() as u32;
+    let claims_more = vector::components() != 0 && word(0) == MAGIC && word(4) >= HEAD as u32 && word(4) <= size && word(1) >= word(4);
+    let whole = claims_more && {
+        let mut end = [0; size_of::<u32>()];
+        user::read(address.wrapping_add(size.into()), &mut end).map_err(bad)?;
+        u32::from_le_bytes(end) == END_MAGIC
+    };
+    if !whole {
+        return vector::load(LEGACY_COMPONENTS, |room| {
+            room[..legacy.len()].copy_from_slice(&legacy);
+            Ok(())
+        });
+    }
+    let components = (u64::from(word(2)) | u64::from(word(3)) << 32) & vector::components();
+    vector::load(components, |room| user::read(address, room).map_err(bad))
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `siginfo_t`: what a program is told about a signal.
+
+use super::Signal;
+
+/// Values of `si_code` that any signal may have.
+pub mod code {
+    /// Sent by `kill`.
+    pub const USER: i32 = 0;
+    /// Sent by the system.
+    pub const KERNEL: i32 = 0x80;
+    /// Sent by a timer.
+    pub const TIMER: i32 = -2;
+    /// Sent by `tkill` or `tgkill`.
+    pub const THREAD: i32 = -6;
+}
+
+const ERROR: usize = 4;
+const CODE: usize = 8;
+/// Where what depends on the code begins.
+const FIELDS: usize = 16;
+const VALUE: usize = 24;
+
+/// A `siginfo_t`, as it lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info([u8; Info::SIZE]);
+
+impl Info {
+    /// Bytes of the structure.
+    pub const SIZE: usize = 128;
+
+    fn new(signal: Signal, code: i32) -> Info {
+        let mut bytes = [0; Info::SIZE];
+        bytes[0] = signal.0;
+        bytes[CODE..][..4].copy_from_slice(&code.to_le_bytes());
+        Info(bytes)
+    }
+
+    fn with32(mut self, offset: usize, value: u32) -> Info {
+        self.0[offset..][..4].copy_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn with64(mut self, offset: usize, value: u64) -> Info {
+        self.0[offset..][..8].copy_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn word32(&self, offset: usize) -> u32 {
+        u32::from_le_bytes([self.0[offset], self.0[offset + 1], self.0[offset + 2], self.0[offset + 3]])
+    }
+
+    /// A signal that a process sent.
+    #[must_use]
+    pub fn sent(signal: Signal, code: i32, process: u32, user: u32) -> Info {
+        Info::new(signal, code).with32(FIELDS, process).with32(FIELDS + 4, user)
+    }
+
+    /// A signal that nobody sent but the system.
+    #[must_use]
+    pub fn kernel(signal: Signal) -> Info {
+        Info::new(signal, code::KERNEL)
+    }
+
+    /// A signal that an instruction caused.
+    #[must_use]
+    pub fn fault(signal: Signal, code: i32, address: u64) -> Info {
+        Info::new(signal, code).with64(FIELDS, address)
+    }
+
+    /// A timer's signal.
+    #[must_use]
+    pub fn timer(signal: Signal, timer: u32, value: u64) -> Info {
+        Info::new(signal, code::TIMER).with32(FIELDS, timer).with64(VALUE, value)
+    }
+
+    /// The same with how often the timer has run out since, beyond the first time.
+    #[must_use]
+    pub fn with_overrun(self, count: u32) -> Info {
+        self.with32(FIELDS + 4, count)
+    }
+
+    /// What a program made up; the signal is set.
+    #[must_use]
+    pub fn given(signal: Signal, bytes: [u8; Info::SIZE]) -> Info {
+        Info(bytes).with32(0, signal.0.into())
+    }
+
+    /// The signal.
+    #[must_use]
+    pub fn signal(&self) -> Signal {
+        Signal(self.0[0])
+    }
+
+    /// `si_code`.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.word32(CODE).cast_signed()
+    }
+
+    /// `si_errno`.
+    #[must_use]
+    pub fn error(&self) -> u32 {
+        self.word32(ERROR)
+    }
+
+    /// `si_pid`, `si_timerid`.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.word32(FIELDS)
+    }
+
+    /// `si_uid`, `si_overrun`.
+    #[must_use]
+    pub fn second(&self) -> u32 {
+        self.word32(FIELDS + 4)
+    }
+
+    /// `si_addr`.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        u64::from(self.word32(FIELDS)) | u64::from(self.word32(FIELDS + 4)) << 32
+    }
+
+    /// Whether this timer sent it.
+    #[must_use]
+    pub fn is_from_timer(&self, timer: u32) -> bool {
+        self.code() == code::TIMER && self.first() == timer
+    }
+
+    /// Whether an instruction caused it, so that it has an address.
+    #[must_use]
+    pub fn is_fault(&self) -> bool {
+        self.code() > 0 && self.code() != code::KERNEL && matches!(self.signal().0, 4 | 5 | 7 | 8 | 11)
+    }
+
+    /// The structure's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; Info::SIZE] {
+        &self.0
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The alternate stack that handlers may run on.
+
+use crate::errno::Errno;
+
+const SS_ONSTACK: u64 = 1;
+const SS_DISABLE: u64 = 2;
+/// Forget the stack while a handler runs on it.
+const SS_AUTODISARM: u64 = 1 << 31;
+/// Bytes that a signal stack must have.
+const LEAST: u64 = 2048;
+
+/// Words of `stack_t`: pointer, flags, size.
+pub const STACK_WORDS: usize = 3;
+
+/// The alternate stack; none, if its size is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlternateStack {
+    start: u64,
+    flags: u64,
+    size: u64,
+}
+
+impl AlternateStack {
+    /// Its words as a frame keeps them.
+    #[must_use]
+    pub fn to_words(self) -> [u64; STACK_WORDS] {
+        [self.start, self.flags, self.size]
+    }
+
+    /// Its words as `sigaltstack` tells them: whether `pointer` is on it.
+    #[must_use]
+    pub fn told(self, pointer: u64) -> [u64; STACK_WORDS] {
+        let state = match self.size {
+            0 => SS_DISABLE,
+            _ if self.in_use(pointer) => SS_ONSTACK,
+            _ => 0,
+        };
+        [self.start, state | self.flags & SS_AUTODISARM, self.size]
+    }
+
+    /// Whether a stack pointer lies in it.
+    #[must_use]
+    pub fn holds(self, pointer: u64) -> bool {
+        pointer > self.start && pointer - self.start <= self.size
+    }
+
+    /// Whether the program runs on it. One that is forgotten while it is used is never in use.
+    #[must_use]
+    pub fn in_use(self, pointer: u64) -> bool {
+        self.flags & SS_AUTODISARM == 0 && self.holds(pointer)
+    }
+
+    /// Where a handler's frame goes that wants to run on it; `None`: where the program runs.
+    #[must_use]
+    pub fn top(self, pointer: u64) -> Option<u64> {
+        (self.size > 0 && !self.in_use(pointer)).then(|| self.start.wrapping_add(self.size))
+    }
+
+    /// What becomes of it when a handler starts.
+    #[must_use]
+    pub fn entered(self) -> AlternateStack {
+        if self.flags & SS_AUTODISARM != 0 { AlternateStack { start: 0, flags: SS_DISABLE, size: 0 } } else { self }
+    }
+
+    /// The stack that the words of a `stack_t` ask for, the program running at `pointer`.
+    ///
+    /// # Errors
+    /// `EPERM`: the program runs on the one that there is. `EINVAL`: its flags mean nothing. `ENOMEM`: it is too small.
+    pub fn replaced(self, [start, flags, size]: [u64; STACK_WORDS], pointer: u64) -> Result<AlternateStack, Errno> {
+        if self.in_use(pointer) {
+            return Err(Errno::EPERM);
+        }
+        // The field has 32 bits; what follows it is padding.
+        let flags = u64::from(flags as u32);
+        match flags & !SS_AUTODISARM {
+            SS_DISABLE => Ok(AlternateStack { start: 0, flags, size: 0 }),
+            0 | SS_ONSTACK if size < LEAST => Err(Errno::ENOMEM),
+            0 | SS_ONSTACK => Ok(AlternateStack { start, flags, size }),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}

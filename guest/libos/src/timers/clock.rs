@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The clocks that programs name, and what of the cell each of them is.
+
+use pando_rt::clock;
+
+use super::{Moment, Source};
+use crate::errno::Errno;
+use crate::process;
+
+/// A clock that programs name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Since 1970.
+    Wall,
+    /// Since the cell began.
+    Monotonic,
+    /// The time that the program runs.
+    Cpu,
+}
+
+impl Clock {
+    /// The clock with this number.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none.
+    pub fn new(number: u64) -> Result<Clock, Errno> {
+        const REALTIME: i32 = 0;
+        const MONOTONIC: i32 = 1;
+        const PROCESS_CPU: i32 = 2;
+        const THREAD_CPU: i32 = 3;
+        const MONOTONIC_RAW: i32 = 4;
+        const REALTIME_COARSE: i32 = 5;
+        const MONOTONIC_COARSE: i32 = 6;
+        const BOOT: i32 = 7;
+        const REALTIME_ALARM: i32 = 8;
+        const BOOT_ALARM: i32 = 9;
+        const ATOMIC: i32 = 11;
+        match number as i32 {
+            REALTIME | REALTIME_COARSE | REALTIME_ALARM | ATOMIC => Ok(Clock::Wall),
+            MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT | BOOT_ALARM => Ok(Clock::Monotonic),
+            PROCESS_CPU | THREAD_CPU => Ok(Clock::Cpu),
+            // Numbers of CPU clocks: the complement of the process, shifted, with which clock, for a thread or not.
+            number if number < 0 && matches!(number & 7, 0..=2 | 4..=6) => match !(number >> 3) {
+                0 => Ok(Clock::Cpu),
+                process if process as u64 == process::NUMBER => Ok(Clock::Cpu),
+                _ => Err(Errno::EINVAL),
+            },
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn source(self) -> Source {
+        if self == Clock::Cpu { Source::Cpu } else { Source::Clock }
+    }
+
+    /// What it reads, in nanoseconds.
+    #[must_use]
+    pub fn read(self, now: Moment) -> u64 {
+        match self {
+            Clock::Wall => clock::wall(),
+            Clock::Monotonic => now.clock,
+            Clock::Cpu => now.cpu,
+        }
+    }
+
+    /// What its source reads when it reads `time`.
+    #[must_use]
+    pub fn to_cell(self, time: u64) -> u64 {
+        if self == Clock::Wall { time.saturating_sub(clock::wall().saturating_sub(clock::now())) } else { time }
+    }
+}
