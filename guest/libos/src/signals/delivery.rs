@@ -7,7 +7,7 @@ use pando_rt::vector;
 
 use super::action::{Action, Disposition, flag};
 use super::frame::{self, CONTEXT, INFORMATION, Kept, Place};
-use super::info::Info;
+use super::info::{Cause, Info};
 use super::{Interrupted, Set, Signal};
 use crate::errno::Errno;
 use crate::process::{Process, die};
@@ -56,9 +56,13 @@ pub fn deliver(process: &mut Process, context: &mut SavedContext) {
     }
 }
 
-/// Ends the program, saying where it stood if that is to blame.
+/// Ends the program, saying where it stood if that is to blame, and what it touched if it was that.
 fn end(info: &Info, context: &SavedContext) -> ! {
-    if info.is_fault() { die(info.signal(), info.address(), context.rip) } else { die(info.signal(), 0, 0) }
+    match info.cause() {
+        Cause::Touched => die(info.signal(), info.address(), context.rip),
+        Cause::Instruction => die(info.signal(), context.rip, context.rip),
+        Cause::Other => die(info.signal(), 0, 0),
+    }
 }
 
 fn make_again(context: &mut SavedContext, call: Interrupted) {

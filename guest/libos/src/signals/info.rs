@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `siginfo_t`: what a program is told about a signal.
 
-use super::Signal;
+use super::{Set, Signal};
 
 /// Values of `si_code` that any signal may have.
 pub mod code {
@@ -20,6 +20,17 @@ const CODE: usize = 8;
 /// Where what depends on the code begins.
 const FIELDS: usize = 16;
 const VALUE: usize = 24;
+
+/// What caused a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// An instruction, by the memory that it touched.
+    Touched,
+    /// An instruction itself.
+    Instruction,
+    /// Somebody or something else.
+    Other,
+}
 
 /// A `siginfo_t`, as it lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,10 +139,16 @@ impl Info {
         self.code() == code::TIMER && self.first() == timer
     }
 
-    /// Whether an instruction caused it, so that it has an address.
+    /// Whether an instruction caused it, and by what.
     #[must_use]
-    pub fn is_fault(&self) -> bool {
-        self.code() > 0 && self.code() != code::KERNEL && matches!(self.signal().0, 4 | 5 | 7 | 8 | 11)
+    pub fn cause(&self) -> Cause {
+        let synchronous = Set::SYNCHRONOUS.contains(self.signal());
+        match self.code() {
+            ..=code::USER => Cause::Other,
+            _ if synchronous && self.signal() == Signal::SEGV && self.code() != code::KERNEL => Cause::Touched,
+            _ if synchronous => Cause::Instruction,
+            _ => Cause::Other,
+        }
     }
 
     /// The structure's bytes.

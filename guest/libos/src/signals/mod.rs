@@ -79,7 +79,7 @@ impl Set {
     /// Those that nothing holds back.
     pub const UNSTOPPABLE: Set = Set(1 << 8 | 1 << 18);
     /// Those that instructions cause: `ILL`, `TRAP`, `BUS`, `FPE`, `SEGV`, `SYS`. They come before others.
-    const SYNCHRONOUS: Set = Set(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
+    pub const SYNCHRONOUS: Set = Set(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
 
     /// Whether the signal is in it.
     #[must_use]
