@@ -2,6 +2,7 @@
 //! Exceptions of the application: growing stacks, `cpuid`, and the signals that Linux makes of the rest.
 
 use pando_abi::SavedContext;
+use pando_abi::registers::UNREADABLE;
 use pando_rt::{cpuid, user, vector};
 
 use crate::process::Process;
@@ -22,6 +23,9 @@ const SIMD: u64 = 19;
 /// Bytes that an instruction can have.
 const INSTRUCTION_MAX: usize = 15;
 
+/// `si_code` of a page that cannot be read.
+pub const BUS_ADRERR: i32 = 2;
+
 /// Handles an exception: the context runs on, or gets a signal.
 pub fn handle(process: &mut Process, context: &mut SavedContext) {
     let resolved = match context.cause {
@@ -33,7 +37,8 @@ pub fn handle(process: &mut Process, context: &mut SavedContext) {
         let info = signal(process, context);
         process.signals.trap = Trap {
             number: context.cause,
-            error: context.error,
+            // What the CPU says of it.
+            error: context.error & !UNREADABLE,
             // It stays what it was at the last page fault.
             address: if context.cause == PAGE_FAULT { context.address } else { process.signals.trap.address },
         };
@@ -55,6 +60,7 @@ fn signal(process: &Process, context: &SavedContext) -> Info {
         BREAKPOINT => Info::kernel(Signal::TRAP),
         INVALID_OPCODE => Info::fault(Signal::ILL, ILL_ILLOPN, context.rip),
         STACK => Info::kernel(Signal::BUS),
+        PAGE_FAULT if context.error & UNREADABLE != 0 => Info::fault(Signal::BUS, BUS_ADRERR, context.address),
         PAGE_FAULT => {
             let code = if process.memory.is_mapped(context.address) { SEGV_ACCERR } else { SEGV_MAPERR };
             Info::fault(Signal::SEGV, code, context.address)

@@ -2,6 +2,7 @@
 //! `siginfo_t`: what a program is told about a signal.
 
 use super::{Set, Signal};
+use crate::exceptions::BUS_ADRERR;
 
 /// Values of `si_code` that any signal may have.
 pub mod code {
@@ -145,7 +146,9 @@ impl Info {
         let synchronous = Set::SYNCHRONOUS.contains(self.signal());
         match self.code() {
             ..=code::USER => Cause::Other,
-            _ if synchronous && self.signal() == Signal::SEGV && self.code() != code::KERNEL => Cause::Touched,
+            code::KERNEL if synchronous => Cause::Instruction,
+            _ if self.signal() == Signal::SEGV => Cause::Touched,
+            BUS_ADRERR if self.signal() == Signal::BUS => Cause::Touched,
             _ if synchronous => Cause::Instruction,
             _ => Cause::Other,
         }
