@@ -145,3 +145,17 @@ fn memory_limits_hold() {
     let outcome = Case::new(program("memory", Linked::Glibc), &["heap-small"]).options(&["--memory", "64M"]).cell();
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "who needs less is not touched");
 }
+
+#[test]
+fn a_program_that_makes_a_mess_of_its_signals_ends_by_one() {
+    if !kvm_is_there() {
+        return;
+    }
+    let messes = ["nesting", "tiny", "wild", "nowhere", "outside", "restorer", "blocked", "ignored", "pointer", "return"];
+    for (linked, mess) in [Linked::Glibc, Linked::Musl].into_iter().flat_map(|linked| messes.map(|mess| (linked, mess))) {
+        let case = Case::new(program("contexts", linked), &["mess", mess]);
+        let (native, cell) = (case.native(), case.cell());
+        assert_eq!((native.status, cell.status), (139, 139), "{linked:?} {mess}: {}", cell.errors);
+        says(&cell, &["SIGSEGV"]);
+    }
+}

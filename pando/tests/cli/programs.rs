@@ -69,6 +69,14 @@ parts! {
     waiting_for_signals: "signals" C ["waiting"];
     signals_that_queue: "signals" C ["queueing"];
     calls_that_signals_interrupt: "signals" C ["interrupted"];
+    faults_that_handlers_see: "contexts" C ["faults"];
+    registers_around_handlers: "contexts" C ["registers"];
+    vector_registers_around_handlers: "contexts" C ["vectors"];
+    alternate_stacks: "contexts" C ["stacks"];
+    frames_that_programs_forge: "contexts" C ["forged"];
+    timers_of_the_process: "timers" C ["intervals"];
+    timers_that_programs_create: "timers" C ["created"];
+    time_that_programs_run: "timers" C ["running"];
     standard_streams_that_are_no_terminals: "system" C ["terminal"];
     formats_and_buffers: "compute" C ["formats"];
     floating_point: "compute" C ["floats"];

@@ -148,7 +148,12 @@ pub fn tell_setting(address: u64, Setting { value, interval }: Setting) -> Resul
 /// `timer_gettime(timer, value)`.
 pub fn timer_gettime(process: &mut Process, [number, value, ..]: [u64; 6]) -> Result<u64, Errno> {
     let now = process.moment();
-    let setting = process.timers.get(number as u32).ok_or(Errno::EINVAL)?.timer.setting(now);
+    let created = process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
+    if created.signal.is_none() {
+        // Nobody else takes note.
+        created.timer.take(now);
+    }
+    let setting = created.timer.setting(now);
     tell_setting(value, setting)?;
     Ok(0)
 }
