@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls: seccomp leaves those of a list.
+
+use crate::ConfineError;
+use linux_raw_sys::general as nr;
+use linux_raw_sys::ioctl;
+use seccompiler::SeccompCmpArgLen::{Dword, Qword};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
+use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
+use std::collections::BTreeMap;
+
+/// Calls that are allowed whatever their arguments: what they reach is limited by what is open, and by Landlock.
+const FREELY: &[u32] = &[
+    // Memory. Nothing becomes executable: see `conditions`.
+    nr::__NR_munmap,
+    nr::__NR_mremap,
+    nr::__NR_madvise,
+    nr::__NR_brk,
+    // Threads that were started already: their own first steps, waiting for each other, ending, yielding, being interrupted.
+    nr::__NR_rseq,
+    nr::__NR_set_robust_list,
+    nr::__NR_futex,
+    nr::__NR_exit,
+    nr::__NR_exit_group,
+    nr::__NR_sched_yield,
+    nr::__NR_sched_getaffinity,
+    nr::__NR_gettid,
+    nr::__NR_getpid,
+    nr::__NR_rt_sigprocmask,
+    nr::__NR_rt_sigaction,
+    nr::__NR_rt_sigreturn,
+    nr::__NR_sigaltstack,
+    nr::__NR_restart_syscall,
+    // Time: where the vDSO cannot tell it, and the vCPUs' timers.
+    nr::__NR_clock_gettime,
+    nr::__NR_clock_nanosleep,
+    nr::__NR_nanosleep,
+    nr::__NR_timer_settime,
+    nr::__NR_timer_delete,
+    nr::__NR_getrandom,
+    // Streams that are open.
+    nr::__NR_read,
+    nr::__NR_readv,
+    nr::__NR_pread64,
+    nr::__NR_write,
+    nr::__NR_writev,
+    nr::__NR_pwrite64,
+    nr::__NR_sendto,
+    nr::__NR_recvfrom,
+    nr::__NR_poll,
+    nr::__NR_ppoll,
+    nr::__NR_lseek,
+    nr::__NR_close,
+    nr::__NR_fcntl,
+    // Files: which, Landlock says.
+    nr::__NR_openat,
+    nr::__NR_openat2,
+    nr::__NR_statx,
+    nr::__NR_fstat,
+    nr::__NR_newfstatat,
+    nr::__NR_fstatfs,
+    nr::__NR_readlink,
+    nr::__NR_readlinkat,
+    nr::__NR_getdents64,
+    nr::__NR_getcwd,
+    nr::__NR_fgetxattr,
+    nr::__NR_flistxattr,
+    nr::__NR_getxattr,
+    nr::__NR_lgetxattr,
+    nr::__NR_listxattr,
+    nr::__NR_llistxattr,
+    // Changing them: what is written back, and images that are kept.
+    nr::__NR_mkdir,
+    nr::__NR_mkdirat,
+    nr::__NR_rename,
+    nr::__NR_renameat,
+    nr::__NR_renameat2,
+    nr::__NR_unlink,
+    nr::__NR_unlinkat,
+    nr::__NR_rmdir,
+    nr::__NR_symlinkat,
+    nr::__NR_ftruncate,
+    nr::__NR_fallocate,
+    nr::__NR_fchmod,
+    nr::__NR_fchown,
+    nr::__NR_utimensat,
+    nr::__NR_fsync,
+    nr::__NR_fdatasync,
+    nr::__NR_flock,
+];
+
+/// Requests of terminals: asking for and restoring their settings, and their size.
+const TERMINALS: &[u32] =
+    &[ioctl::TCGETS, ioctl::TCSETS, ioctl::TCSETSW, ioctl::TCGETS2, ioctl::TCSETS2, ioctl::TCSETSW2, ioctl::TIOCGWINSZ, ioctl::FIONREAD];
+
+/// The type byte of KVM's requests, where `ioctl` has it.
+const KVM: (u64, u64) = (0xff00, 0xae00);
+
+/// Allows the process, from now on, only the calls that it needs once its threads run and its machine is made: no other process, no thread, no connection, no executable memory.
+///
+/// # Errors
+/// The host refuses; or a thread was confined otherwise before.
+pub fn limit_calls() -> Result<(), ConfineError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = FREELY.iter().map(|call| (i64::from(*call), Vec::new())).collect();
+    rules.extend(conditions()?);
+    let refuse = SeccompAction::Errno(linux_raw_sys::errno::EPERM);
+    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, TargetArch::x86_64).map_err(seccompiler::Error::from)?;
+    let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
+    Ok(seccompiler::apply_filter_all_threads(&program)?)
+}
+
+/// Calls that are allowed with some arguments.
+fn conditions() -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
+    let rule = |index, length, operator, value| {
+        let condition = SeccompCondition::new(index, length, operator, value)?;
+        SeccompRule::new(vec![condition])
+    };
+    let each = |call: u32, rules: Result<Vec<SeccompRule>, seccompiler::BackendError>| {
+        rules.map(|rules| (i64::from(call), rules)).map_err(|error| ConfineError::Calls(error.into()))
+    };
+    let executable = u64::from(nr::PROT_EXEC);
+    let own = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    let name = u64::from(linux_raw_sys::prctl::PR_SET_NAME);
+    let requests = TERMINALS.iter().map(|request| rule(1, Dword, Eq, u64::from(*request)));
+    Ok(vec![
+        each(nr::__NR_mmap, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
+        each(nr::__NR_mprotect, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
+        each(nr::__NR_prctl, rule(0, Dword, Eq, name).map(|rule| vec![rule]))?,
+        each(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()).map(|rule| vec![rule]))?,
+        each(nr::__NR_ioctl, std::iter::once(rule(1, Dword, MaskedEq(KVM.0), KVM.1)).chain(requests).collect())?,
+    ])
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files: Landlock leaves those of a list.
+
+use crate::ConfineError;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope,
+};
+use std::path::PathBuf;
+
+/// What of Landlock is asked for; an older host gives what it has.
+const VERSION: ABI = ABI::V6;
+
+/// What may be reached. A directory stands for all that lies in it; what is not there is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths {
+    /// To be read.
+    pub read: Vec<PathBuf>,
+    /// To be read, and to be changed by making, replacing and removing regular files, directories and links.
+    pub change: Vec<PathBuf>,
+}
+
+/// How far files were limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// As asked.
+    Limited,
+    /// As far as this host's Linux can.
+    Partly,
+    /// Not at all: this host's Linux has no Landlock, or has it switched off.
+    Unlimited,
+}
+
+/// Limits the calling thread, and all that it will start, to these files; no connections by TCP, no signals to and no abstract sockets of other processes.
+/// Files that are open stay open.
+///
+/// # Errors
+/// The host has Landlock and refuses.
+pub fn limit_paths(paths: &Paths) -> Result<Reach, ConfineError> {
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(VERSION))?
+        .handle_access(AccessNet::from_all(VERSION))?
+        .scope(Scope::from_all(VERSION))?
+        .create()?;
+    let reading = AccessFs::ReadFile | AccessFs::ReadDir;
+    let changing = reading
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::MakeSym
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir;
+    for (list, access) in [(&paths.read, reading), (&paths.change, changing)] {
+        for path in list {
+            // A path that is not there, or not to be reached anyway, needs no rule.
+            let Ok(opened) = PathFd::new(path) else { continue };
+            let access = if path.is_dir() { access } else { access & AccessFs::from_file(VERSION) };
+            rules = rules.add_rule(PathBeneath::new(opened, access))?;
+        }
+    }
+    Ok(match rules.restrict_self()?.ruleset {
+        RulesetStatus::FullyEnforced => Reach::Limited,
+        RulesetStatus::PartiallyEnforced => Reach::Partly,
+        RulesetStatus::NotEnforced => Reach::Unlimited,
+    })
+}
