@@ -286,7 +286,7 @@ static void stacks(int arguments, char **words)
 	raise(SIGUSR2);
 	HOLDS(sigaltstack(NULL, &old) == 0 && old.ss_flags == stack.ss_flags && old.ss_size == sizeof other_stack);
 	stack.ss_flags = SS_ONSTACK;
-	HOLDS(sigaltstack(&stack, NULL) == 0);
+	HOLDS(syscall(SYS_sigaltstack, &stack, NULL) == 0);
 	char start = 0;
 	again = deeper;
 	for (round = 0; round < 3; round++) {
