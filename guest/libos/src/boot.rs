@@ -8,12 +8,14 @@ use pando_libos::errno::Errno;
 use pando_libos::files::Files;
 use pando_libos::files::image::{ImageFile, Root};
 use pando_libos::loader::{Given, LoadError, load};
+use pando_libos::patch::Patches;
 use pando_libos::process::{Process, refuse};
 use pando_libos::random::Random;
 use pando_libos::upcall as served;
 use pando_rt::abi::Registers;
+use pando_rt::abi::note::options;
 use pando_rt::global::{Global, OnOwnPage};
-use pando_rt::{hypercall, memory, upcall};
+use pando_rt::{hypercall, memory, patched, upcall};
 
 /// Exit statuses, as shells use them.
 const OWN_FAILURE: u64 = 125;
@@ -30,13 +32,14 @@ pub(crate) fn boot() -> ! {
             served::handle(process, context);
         });
     });
+    let patches = Patches::new(patched::entries());
     hypercall::freeze();
-    let start = PROCESS.0.with(start);
+    let start = PROCESS.0.with(|process| start(process, patches));
     upcall::enter(&start)
 }
 
 /// Makes the process and loads its program. Ends the cell if it cannot.
-fn start(place: &mut Option<Process>) -> Registers {
+fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
     let given = memory::arguments();
     let mut strings = given.strings.split(|byte| *byte == 0);
     let path = strings.next().unwrap_or_default();
@@ -61,6 +64,9 @@ fn start(place: &mut Option<Process>) -> Registers {
         Err(error) => refuse(OWN_FAILURE, directory, &error),
     }
     let process = place.insert(Process::new(files, random));
+    if given.header.options & options::TRAP == 0 {
+        process.memory.patches = patches;
+    }
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     process.set_name(name);
     let given = Given { path, arguments: &arguments, environment: &environment, random: bytes };

@@ -5,6 +5,7 @@ use pando_abi::SavedContext;
 use pando_abi::registers::UNREADABLE;
 use pando_rt::{cpuid, user, vector};
 
+use crate::patch::code::{INSTRUCTION, Kind};
 use crate::process::Process;
 use crate::signals::info::Info;
 use crate::signals::{Signal, Trap};
@@ -28,11 +29,14 @@ pub const BUS_ADRERR: i32 = 2;
 
 /// Handles an exception: the context runs on, or gets a signal.
 pub fn handle(process: &mut Process, context: &mut SavedContext) {
-    let resolved = match context.cause {
-        PAGE_FAULT => process.memory.grow_stack(context.address),
-        GENERAL_PROTECTION => answer_cpuid(context),
-        _ => false,
-    };
+    let mended = process.memory.mend(context);
+    process.memory.settle(context);
+    let resolved = mended
+        || match context.cause {
+            PAGE_FAULT => process.memory.grow_stack(context.address),
+            GENERAL_PROTECTION => answer_cpuid(process, context),
+            _ => false,
+        };
     if !resolved {
         let info = signal(process, context);
         process.signals.trap = Trap {
@@ -103,15 +107,24 @@ fn floating_code(raised: u32) -> i32 {
 }
 
 /// Answers the instruction `cpuid`, which faults where the machine lets it. Says whether it was one.
-fn answer_cpuid(context: &mut SavedContext) -> bool {
+fn answer_cpuid(process: &mut Process, context: &mut SavedContext) -> bool {
     let mut code = [0; INSTRUCTION_MAX];
     // The instruction may be the last of its page.
     let read = (2..=INSTRUCTION_MAX).rev().find(|&length| user::read(context.rip, &mut code[..length]).is_ok());
     let Some(length) = read.and_then(|length| cpuid_length(&code[..length])) else { return false };
+    set_cpuid(context);
+    let site = context.rip;
+    context.rip += length as u64;
+    if length == INSTRUCTION {
+        process.memory.trapped(site, Kind::Cpuid);
+    }
+    true
+}
+
+/// Puts the answer to `cpuid` into its registers.
+pub fn set_cpuid(context: &mut SavedContext) {
     let [a, b, c, d] = cpuid::answer(context.rax as u32, context.rcx as u32);
     (context.rax, context.rbx, context.rcx, context.rdx) = (a.into(), b.into(), c.into(), d.into());
-    context.rip += length as u64;
-    true
 }
 
 /// The length of the `cpuid` instruction at the start of `code`, with prefixes that it ignores.

@@ -20,6 +20,7 @@ pub mod exceptions;
 pub mod files;
 pub mod loader;
 pub mod memory;
+pub mod patch;
 pub mod process;
 pub mod random;
 pub mod signals;

@@ -3,24 +3,46 @@
 
 use pando_abi::SavedContext;
 use pando_abi::registers::cause;
+use pando_rt::patched;
 
 use crate::errno::Errno;
+use crate::patch::code::{INSTRUCTION, Kind};
 use crate::process::Process;
 use crate::signals::{Interrupted, delivery};
 use crate::{exceptions, table};
 
-/// Bytes of the instruction `syscall`.
-const SYSCALL_SIZE: u64 = 2;
-
-/// Serves a system call, an exception or events; the context then runs on, perhaps in the handler of a signal.
+/// Serves a system call, an exception or events; the context then runs on, perhaps in the handler of a signal. Until it does, it stands in the program's own code.
 pub fn handle(process: &mut Process, context: &mut SavedContext) {
+    let mut copies = None;
     match context.cause {
-        cause::SYSCALL => call(process, context),
+        patched::SYSCALL => {
+            copies = Some((context.rip, context.address, process.memory.patches.given_up()));
+            call(process, context);
+        }
+        patched::CPUID => {
+            copies = Some((context.rip, context.address, process.memory.patches.given_up()));
+            exceptions::set_cpuid(context);
+        }
+        cause::SYSCALL => {
+            let site = site(context);
+            call(process, context);
+            process.memory.trapped(site, Kind::Syscall);
+        }
         // They were noted, and are looked at before anything is delivered.
-        cause::EVENTS => {}
+        cause::EVENTS => process.memory.settle(context),
         _ => exceptions::handle(process, context),
     }
     delivery::deliver(process, context);
+    match copies {
+        // Nearly always: nothing has led elsewhere, and the trampoline stands.
+        Some((next, copies, given_up)) if context.rip == next && process.memory.patches.given_up() == given_up => context.rip = copies,
+        _ => process.memory.unsettle(context),
+    }
+}
+
+/// Where the system call stands that a context comes from.
+fn site(context: &SavedContext) -> u64 {
+    context.rip.wrapping_sub(INSTRUCTION as u64)
 }
 
 fn call(process: &mut Process, context: &mut SavedContext) {
@@ -33,7 +55,7 @@ fn call(process: &mut Process, context: &mut SavedContext) {
     if core::mem::take(&mut process.signals.returns) {
         delivery::go_back(process, context);
     } else if context.rax == Errno::ERESTART.to_result() {
-        process.signals.interrupted = Some(Interrupted { number, site: context.rip.wrapping_sub(SYSCALL_SIZE) });
+        process.signals.interrupted = Some(Interrupted { number, site: site(context) });
     } else if context.rax != Errno::EINTR.to_result() {
         // What only the call unblocked does not interrupt anything any more.
         process.signals.restore_mask();

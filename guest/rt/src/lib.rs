@@ -26,7 +26,6 @@ mod failure;
 #[cfg(target_os = "none")]
 mod heap;
 mod hot;
-#[cfg(target_os = "none")]
 pub mod patched;
 #[cfg(target_os = "none")]
 pub mod start;

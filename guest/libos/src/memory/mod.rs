@@ -10,6 +10,7 @@
 
 pub mod backing;
 pub mod growth;
+pub mod patching;
 pub mod regions;
 pub mod remap;
 #[cfg(test)]
@@ -22,7 +23,9 @@ use pando_rt::memory::{self, PageRange};
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
+use crate::patch::Patches;
 use backing::plan;
+use patching::Content;
 use regions::{Backing, Region, Regions};
 
 /// Nothing is mapped below this address, so that null pointers fault.
@@ -61,6 +64,8 @@ pub struct AddressSpace {
     /// What the stack has: it grows down from here as it is used, to `stack_top - STACK_LIMIT`.
     stack_start: u64,
     stack_top: u64,
+    /// What was patched in it.
+    pub patches: Patches,
 }
 
 /// The pages that hold `length` bytes from `start`, a page's start.
@@ -89,6 +94,7 @@ impl AddressSpace {
             self.regions.put(range, Region { permissions, backing: Backing::Reserved });
             return Ok(());
         }
+        self.release(range, Content::Goes)?;
         self.regions.remove(range);
         self.make(range, permissions)?;
         self.regions.put(range, Region { permissions, backing });
@@ -110,6 +116,7 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`: no memory for the kernel's tables.
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
+        self.release(range, Content::Goes)?;
         let mut gone = self.regions.remove(range);
         gone.retain(|(_, region)| region.backing != Backing::Reserved);
         // Without the region before it, nothing will grow into what lies behind.
@@ -139,6 +146,9 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`: there are holes in the range, or no memory is left.
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
+        if permissions != Permissions::READ_EXECUTE {
+            self.release(range, Content::Stays)?;
+        }
         for (part, region) in self.regions.pieces(range) {
             match region.backing {
                 _ if region.permissions == permissions => {}
@@ -175,6 +185,7 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`: there are holes in the range, or no memory is left.
     pub fn discard(&mut self, range: PageRange) -> Result<(), Errno> {
+        self.release(range, Content::Stays)?;
         for (part, region) in self.regions.pieces(range) {
             // A copy of a file keeps its bytes: they are what reading the file again would give, unless the program wrote to them.
             if region.backing == Backing::Anonymous && region.permissions != Permissions::NONE {

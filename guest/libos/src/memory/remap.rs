@@ -6,6 +6,7 @@ use pando_rt::memory::PageRange;
 use pando_rt::user;
 
 use super::AddressSpace;
+use super::patching::Content;
 use super::regions::Backing;
 use crate::errno::Errno;
 
@@ -51,6 +52,7 @@ impl AddressSpace {
         if to.start() < old.end() && old.start() < to.end() {
             return Err(Errno::EINVAL);
         }
+        self.release(old, Content::Stays)?;
         if region.backing == Backing::Reserved {
             self.map(to, region.permissions, region.backing)?;
         } else {
