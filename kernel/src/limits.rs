@@ -9,6 +9,12 @@ pub const FAULT_AROUND: u64 = 16;
 /// Blocks that are read, and mapped, together: an aligned 256 KiB. Bounds what a fault does under the lock to some microseconds, and makes one exit of many.
 pub const BLOCK_GROUP: u64 = 64;
 
+/// Tables out of which one piece of a sweep takes blocks: 32 MiB of them.
+pub const SWEEP_TABLES: u64 = 16;
+
+/// Tables and cells that one piece of a sweep looks at: about a millisecond under the lock.
+pub const SWEEP_PIECE: u64 = 1024;
+
 /// Frames that blocks of disks may fill unless the operator says otherwise: 1 GiB.
 pub const REGISTRY_FRAMES: u64 = 1 << 18;
 

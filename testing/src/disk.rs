@@ -6,8 +6,8 @@ use pando_kernel::{Disk, DiskError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// The words of a block, at the offsets that the model of memory follows.
-type Words = dyn Fn(u32) -> [u64; 2] + Send + Sync;
+/// The first and the last word of a block. `None`: it cannot be read.
+type Words = dyn Fn(u32) -> Option<[u64; 2]> + Send + Sync;
 
 #[derive(Default)]
 struct Progress {
@@ -33,12 +33,12 @@ impl TestDisk {
     /// A disk whose blocks hold the words of [`TestDisk::word`].
     #[must_use]
     pub fn new(blocks: u32) -> Arc<TestDisk> {
-        TestDisk::with_words(blocks, |number| [0, 1].map(|position| TestDisk::word(number, position)))
+        TestDisk::with_words(blocks, |number| Some([0, 1].map(|position| TestDisk::word(number, position))))
     }
 
-    /// A disk whose blocks hold other words.
+    /// A disk whose blocks hold other words, if they can be read at all.
     #[must_use]
-    pub fn with_words(blocks: u32, words: impl Fn(u32) -> [u64; 2] + Send + Sync + 'static) -> Arc<TestDisk> {
+    pub fn with_words(blocks: u32, words: impl Fn(u32) -> Option<[u64; 2]> + Send + Sync + 'static) -> Arc<TestDisk> {
         Arc::new(TestDisk { blocks, words: Box::new(words), progress: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -99,14 +99,14 @@ impl Disk for TestDisk {
         progress = self.changed.wait_while(progress, |progress| progress.held).expect("no holder of a test disk's lock panics");
         progress.waiting -= 1;
         let numbers = first.0..first.0 + count;
-        if numbers.clone().any(|number| progress.lost.contains(&number)) {
+        if numbers.clone().any(|number| progress.lost.contains(&number) || (self.words)(number).is_none()) {
             // What stands in the buffer after an error must reach nobody.
             buffer.fill(0xee);
             return Err(DiskError);
         }
         for (number, block) in numbers.zip(buffer.chunks_exact_mut(PAGE_SIZE as usize)) {
             *progress.reads.entry(number).or_default() += 1;
-            let [start, end] = (self.words)(number).map(u64::to_le_bytes);
+            let [start, end] = (self.words)(number).expect("it can be read").map(u64::to_le_bytes);
             block.fill(0);
             block[..8].copy_from_slice(&start);
             block[PAGE_SIZE as usize - 8..].copy_from_slice(&end);

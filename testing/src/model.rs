@@ -7,7 +7,7 @@
 
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal};
+use pando_abi::{BlockAddress, DiskIndex, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal};
 use std::collections::BTreeMap;
 
 /// First page of the window, counted from the start of a slot.
@@ -24,6 +24,17 @@ pub struct Page {
     pub permissions: Permissions,
     /// What lies at [`WORDS`].
     pub words: [u64; 2],
+    /// It is a block that cannot be read.
+    pub lost: bool,
+}
+
+/// The disk that all cells have, by index 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// How many blocks it has.
+    pub blocks: u32,
+    /// What lies at [`WORDS`] of a block. `None`: it cannot be read.
+    pub words: fn(u32) -> Option<[u64; 2]>,
 }
 
 /// The window of a tree: what is mapped in it.
@@ -39,18 +50,12 @@ pub enum Part {
 }
 
 /// All memory of a cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Memory {
+    disk: Disk,
     spaces: Vec<Option<BTreeMap<usize, Part>>>,
     segments: Vec<Option<Tree>>,
     current: usize,
-}
-
-impl Default for Memory {
-    /// One space that holds the system segment, which is not followed.
-    fn default() -> Memory {
-        Memory { spaces: vec![Some(system())], segments: vec![Some(Tree::new())], current: 0 }
-    }
 }
 
 fn system() -> BTreeMap<usize, Part> {
@@ -81,6 +86,12 @@ fn word(address: u64) -> usize {
 }
 
 impl Memory {
+    /// One space that holds the system segment, which is not followed.
+    #[must_use]
+    pub fn new(disk: Disk) -> Memory {
+        Memory { disk, spaces: vec![Some(system())], segments: vec![Some(Tree::new())], current: 0 }
+    }
+
     /// The running space.
     #[must_use]
     pub fn current(&self) -> u64 {
@@ -124,21 +135,21 @@ impl Memory {
     #[must_use]
     pub fn load(&self, address: u64) -> Option<u64> {
         let page = self.page(self.current(), address)?;
-        page.permissions.readable().then_some(page.words[word(address)])
+        (page.permissions.readable() && !page.lost).then_some(page.words[word(address)])
     }
 
     /// What the cell executes; `None`: it faults.
     #[must_use]
     pub fn fetch(&self, address: u64) -> Option<u64> {
         let page = self.page(self.current(), address)?;
-        page.permissions.executable().then_some(page.words[word(address)])
+        (page.permissions.executable() && !page.lost).then_some(page.words[word(address)])
     }
 
     /// The cell writes; `false`: it faults.
     #[must_use]
     pub fn store(&mut self, address: u64, value: u64) -> bool {
         match self.page_mut(self.current, address) {
-            Some(page) if page.permissions.writable() => {
+            Some(page) if page.permissions.writable() && !page.lost => {
                 page.words[word(address)] = value;
                 true
             }
@@ -146,21 +157,21 @@ impl Memory {
         }
     }
 
-    /// What the operator reads, whatever the permissions; `None`: nothing is mapped.
+    /// What the operator reads, whatever the permissions; `None`: nothing is mapped, or it cannot be read.
     #[must_use]
     pub fn peek(&self, address: u64) -> Option<u64> {
-        Some(self.page(self.current(), address)?.words[word(address)])
+        self.page(self.current(), address).filter(|page| !page.lost).map(|page| page.words[word(address)])
     }
 
-    /// The operator writes, whatever the permissions; `false`: nothing is mapped.
+    /// The operator writes, whatever the permissions; `false`: nothing is mapped, or it cannot be read.
     #[must_use]
     pub fn poke(&mut self, address: u64, value: u64) -> bool {
         match self.page_mut(self.current, address) {
-            Some(page) => {
+            Some(page) if !page.lost => {
                 page.words[word(address)] = value;
                 true
             }
-            None => false,
+            _ => false,
         }
     }
 
@@ -187,8 +198,25 @@ impl Memory {
         match call {
             Hypercall::Map { space, address, pages, flags } => {
                 let flags = MapFlags::from_bits(flags).ok_or(Refusal::BadArgument)?;
-                self.map(space, address, pages, flags.permissions)
+                self.map(space, address, pages, |_| Page { permissions: flags.permissions, ..Page::default() })
             }
+            Hypercall::MapBlocks { space, address, pages, block, flags } => {
+                let permissions = MapFlags::from_bits(flags).filter(|flags| !flags.large).ok_or(Refusal::BadArgument)?.permissions;
+                self.space(space)?;
+                let BlockAddress { disk, block } = BlockAddress::from_bits(block);
+                if disk != DiskIndex(0) {
+                    return Err(Refusal::NoSuchDisk);
+                }
+                let Disk { blocks, words } = self.disk;
+                if u64::from(block.0) + pages > blocks.into() {
+                    return Err(Refusal::NoSuchBlock);
+                }
+                self.map(space, address, pages, |page| {
+                    let words = words(block.further(page).0);
+                    Page { permissions, words: words.unwrap_or_default(), lost: words.is_none() }
+                })
+            }
+            Hypercall::Populate { space, .. } => self.space(space).map(|_| 0),
             Hypercall::Unmap { space, address, pages } => self.unmap(space, address, pages),
             Hypercall::Protect { space, address, pages, permissions } => {
                 let permissions = Permissions::from_bits(permissions).ok_or(Refusal::BadArgument)?;
@@ -237,13 +265,14 @@ impl Memory {
         }
     }
 
-    fn map(&mut self, space: u64, address: u64, pages: u64, permissions: Permissions) -> Result<u64, Refusal> {
+    /// Maps pages; `made` says what the one at this place of the range is.
+    fn map(&mut self, space: u64, address: u64, pages: u64, made: impl Fn(u64) -> Page) -> Result<u64, Refusal> {
         let space = self.space(space)?;
         let (slot, first) = place(address);
         let parts = self.spaces[space].as_mut().ok_or(Refusal::NoSuchSpace)?;
         parts.entry(slot).or_insert_with(|| Part::Private(Tree::new()));
         let tree = self.tree(space, slot).ok_or(Refusal::NoSuchSpace)?;
-        tree.extend(within(first, pages).map(|page| (page, Page { permissions, words: [0; 2] })));
+        tree.extend(within(first, pages).map(|page| (page, made(page - first))));
         Ok(0)
     }
 

@@ -6,6 +6,7 @@ use super::state::State;
 use crate::cell::State as CellState;
 use crate::cell::end::End;
 use crate::limits::{FLUSH_INTERVAL, GIVE_BACK_PIECE, QUARANTINE_HIGH, RELEASE_PIECE, WARM_STRETCHES};
+use crate::memory::Shortage;
 use crate::sched::Reason;
 use pando_machine::Nanos;
 use std::sync::MutexGuard;
@@ -57,12 +58,31 @@ impl Shared {
     }
 
     /// Frees all that can be freed without ending anybody. Milliseconds, most of them without the lock.
-    pub(super) fn make_room<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(super) fn make_room<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.flush(self.reap_all(state))
+    }
+
+    /// Releases all that is to be released, with pauses for others.
+    fn reap_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while !state.frames.reap(RELEASE_PIECE) {
             drop(state);
             state = self.lock();
         }
-        self.flush(state)
+        state
+    }
+
+    /// Frees what the operator is short of, as far as nobody has to end for it; the machine is flushed only once. `None`: nothing is left to free.
+    pub(super) fn relieve<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        shortage: Shortage,
+        flushed: &mut bool,
+    ) -> Option<MutexGuard<'a, State>> {
+        if shortage == Shortage::Machine && state.sweep(None) {
+            return Some(self.reap_all(state));
+        }
+        let any = state.frames.has_garbage() || state.frames.quarantined() > 0;
+        (any && !std::mem::replace(flushed, true)).then(|| self.make_room(state))
     }
 
     /// Gives some of the memory that nobody needs back to the host, without the lock; `true` if there was any.

@@ -305,9 +305,9 @@ impl State {
         }
     }
 
-    /// What may mend a shortage: memory that is being released, or tables that wait for a flush. `None`: nothing will.
+    /// What may mend a shortage: memory that is being released, blocks that cells map, or tables that wait for a flush. `None`: nothing will.
     fn remedy(&mut self, id: CellId, shortage: Shortage) -> Option<Next> {
-        if self.frames.has_garbage() {
+        if self.frames.has_garbage() || (shortage == Shortage::Machine && self.sweep(Some(id))) {
             return Some(Next::Again);
         }
         let (occupant, frames) = self.running(id);

@@ -117,14 +117,17 @@ impl Kernel {
         })
     }
 
-    /// Does something that takes memory; once more, if there was not enough, after all that can be freed has been.
+    /// Does something that takes memory; again, if there was not enough, after what can be freed has been.
     fn with_room<T>(&self, mut action: impl FnMut(&mut State) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
         let mut state = self.shared.lock();
-        match action(&mut state) {
-            Err(OperatorError::Short(_)) if state.frames.has_garbage() || state.frames.quarantined() > 0 => {
-                action(&mut self.shared.make_room(state))
+        let mut flushed = false;
+        loop {
+            let done = action(&mut state);
+            let Err(OperatorError::Short(shortage)) = done else { return done };
+            match self.shared.relieve(state, shortage, &mut flushed) {
+                Some(relieved) => state = relieved,
+                None => return done,
             }
-            result => result,
         }
     }
 
@@ -164,20 +167,21 @@ impl Kernel {
     /// Copies bytes into or out of a cell that is not running; reads the blocks of disks that this takes.
     fn copy(&self, id: CellId, mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<(), CopyError>) -> Result<(), OperatorError> {
         let mut buffer = Vec::new();
-        let mut made_room = false;
+        let mut flushed = false;
         let mut state = self.shared.lock();
         loop {
             let (cell, frames) = state.at_rest(id)?;
             let copied = action(cell, frames);
             frames.forget_unreadable();
-            state = match copied {
-                Err(CopyError::Absent(wanted)) => self.shared.bring_in(state, wanted, &mut buffer),
-                Err(CopyError::Shortage(_)) if !made_room => {
-                    made_room = true;
-                    self.shared.make_room(state)
-                }
-                copied => return Ok(copied?),
+            let relieved = match copied {
+                Err(CopyError::Absent(wanted)) => Some(self.shared.bring_in(state, wanted, &mut buffer)),
+                Err(CopyError::Shortage(shortage)) => self.shared.relieve(state, shortage, &mut flushed),
+                _ => None,
             };
+            match relieved {
+                Some(relieved) => state = relieved,
+                None => return Ok(copied?),
+            }
         }
     }
 

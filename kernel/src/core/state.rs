@@ -6,8 +6,9 @@ use crate::cell::end::{End, Outcome};
 use crate::cell::{Cell, CellId, Resumption, State as CellState};
 use crate::device::console::Console;
 use crate::device::disk::Disk;
-use crate::limits::{FEW_ALARMS, MAX_CELLS};
+use crate::limits::{FEW_ALARMS, MAX_CELLS, SWEEP_PIECE};
 use crate::memory::copy::CopyError;
+use crate::memory::sweep::Hand;
 use crate::memory::{Frames, Shortage};
 use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
@@ -75,6 +76,17 @@ pub(super) struct Flushes {
     pub(super) failed: bool,
 }
 
+/// Where the hand stands that takes blocks out of mappings.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// In whose memory.
+    place: usize,
+    /// Where in it.
+    hand: Hand,
+    /// Places that it has passed since it last found something.
+    barren: usize,
+}
+
 /// The kernel's state.
 pub(super) struct State {
     pub(super) frames: Frames,
@@ -88,6 +100,7 @@ pub(super) struct State {
     /// When waiting cells want to be woken; entries of cells that no longer wait so are skipped.
     alarms: BinaryHeap<Reverse<(Nanos, CellId)>>,
     pub(super) flushes: Flushes,
+    sweep: Sweep,
     pub(super) vcpus: Vec<Option<Running>>,
     pub(super) idle_workers: usize,
     pub(super) stopping: bool,
@@ -109,6 +122,7 @@ impl State {
             memory_policy: config.memory_policy,
             alarms: BinaryHeap::new(),
             flushes: Flushes::default(),
+            sweep: Sweep::default(),
             vcpus: vec![None; vcpus],
             idle_workers: 0,
             stopping: false,
@@ -337,6 +351,34 @@ impl State {
             _ => None,
         });
         memory_policy.victim(&mut cells)
+    }
+
+    /// Takes some blocks out of the mappings of cells that do not run, or run on the caller's vCPU, so that the registry can give them up. `true`: it is worth trying again.
+    pub(super) fn sweep(&mut self, own: Option<CellId>) -> bool {
+        let mut budget = SWEEP_PIECE;
+        // A round, and once more the cell where it began.
+        while self.frames.blocks_are_mapped() && self.sweep.barren <= self.places.len() {
+            let place = self.places.get_mut(self.sweep.place).map(|(_, place)| place);
+            if let Some(Place::Living(occupant)) = place
+                && (Some(occupant.cell.id) == own || !matches!(occupant.cell.state, CellState::Running { .. }))
+            {
+                if occupant.cell.memory.sweep(&mut self.frames, &mut self.sweep.hand, &mut budget) {
+                    self.sweep.barren = 0;
+                    return true;
+                }
+                if budget == 0 {
+                    return true;
+                }
+            }
+            let place = (self.sweep.place + 1) % self.places.len().max(1);
+            self.sweep = Sweep { place, hand: Hand::default(), barren: self.sweep.barren + 1 };
+            budget -= 1;
+            if budget == 0 {
+                return true;
+            }
+        }
+        self.sweep.barren = 0;
+        false
     }
 
     /// How much memory is free.

@@ -47,6 +47,8 @@ enum Change {
     Touch { write: bool },
     /// Makes blocks present that are in memory, shared; leaves everything else.
     Reveal,
+    /// Puts blocks in place of the registry's pages.
+    Forget,
     /// Moves the path to a page into fresh tables and changes nothing.
     Renew,
     /// Makes pages present and the tree's own, whatever the program may do with them: the kernel is about to write.
@@ -131,6 +133,16 @@ impl Tree {
         Ok(())
     }
 
+    /// Puts blocks in place of the registry's pages in `pages`, which must lie within one entry of the top and begin and end where large pages do.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub(super) fn forget(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2)))?;
+        self.edit(frames, account, pages, Change::Forget);
+        Ok(())
+    }
+
     /// Moves the path to `page` into fresh tables, so that no CPU has seen it.
     ///
     /// # Errors
@@ -190,12 +202,27 @@ impl Edit<'_> {
                 self.frames.release_view(view, level);
                 run.at(part.start)
             }
+            (Change::Forget, View::Table { table, .. }) if level == 2 && !self.frames.maps_blocks(table) => old,
+            (Change::Forget, View::Table { table, .. })
+                if level == 2
+                    && let Some(folded) = self.frames.folded(table) =>
+            {
+                self.frames.release_view(view, level);
+                folded
+            }
             (_, View::Table { table, owned }) => {
                 let below = if owned { table } else { self.copy_shared(table, level - 1) };
                 self.descend(below, level, part, change)
             }
             (Change::Set(_), _) => self.expanded(old, level, part, change),
-            (_, View::Empty) | (Change::Renew, _) | (Change::Reveal, View::Lazy { .. } | View::Page { .. }) => old,
+            (Change::Forget, View::Page { frame, .. })
+                if level == 1
+                    && let Some(block) = self.frames.forgotten(old) =>
+            {
+                self.frames.release(frame);
+                block
+            }
+            (_, View::Empty) | (Change::Renew | Change::Forget, _) | (Change::Reveal, View::Lazy { .. } | View::Page { .. }) => old,
             (Change::Protect(permissions), View::Lazy { large, .. }) if whole => Entry::lazy(permissions, large),
             (Change::Protect(permissions), View::Page { frame, .. }) if whole => self.page(frame, level, permissions),
             (Change::Protect(permissions), View::Block { block, .. }) if whole => Entry::block(block, permissions),

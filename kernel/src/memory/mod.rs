@@ -38,6 +38,7 @@ pub mod reaper;
 pub mod registry;
 pub mod space;
 pub mod spaces;
+pub mod sweep;
 pub mod tree;
 
 pub use account::{AccountId, Usage};

@@ -3,7 +3,8 @@
 //!
 //! It holds one reference to each of its frames and pays for them, from an account of its own. So a frame that is mapped from it is always shared: a write
 //! makes a copy, by the same path as any other. Frames that only the registry holds are *idle* and are given up when memory or the account runs short, the
-//! one that has been idle longest first, unless it was mapped since it came into the queue (second chance). A frame that anybody maps is never given up.
+//! one that has been idle longest first, unless it was mapped since it came into the queue (second chance). A frame that anybody maps is
+//! never given up; the kernel takes it out of mappings first ([`super::sweep`]).
 
 use super::account::{AccountId, Usage};
 use super::block::{Block, Wanted};
@@ -120,6 +121,17 @@ impl Frames {
             None if self.registry.unreadable == Some(block) => Presence::Unreadable,
             None => Presence::Absent,
         }
+    }
+
+    /// The block that a frame holds, if it is the registry's.
+    pub(super) fn block_in(&self, frame: FrameId) -> Option<Block> {
+        if self.is_registered(frame) { self.registry.slots.get(&frame).map(|slot| slot.block) } else { None }
+    }
+
+    /// Whether anybody maps blocks.
+    #[must_use]
+    pub fn blocks_are_mapped(&self) -> bool {
+        self.registry.slots.len() as u64 > self.registry.idle
     }
 
     /// The frame of a block that is in memory, with one more holder.

@@ -283,6 +283,13 @@ impl SpaceSet {
         if end > attached.blocks { Err(Refusal::NoSuchBlock) } else { Ok(Block { disk: attached.disk, number: first.block }) }
     }
 
+    /// All trees: those of segments, then those of spaces.
+    pub(super) fn trees(&mut self) -> impl Iterator<Item = &mut Tree> {
+        let mounts = self.spaces.iter_mut().flatten().flat_map(|space| &mut space.mounts);
+        let private = mounts.filter_map(|mount| if let Part::Private(tree) = &mut mount.part { Some(tree) } else { None });
+        self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
+    }
+
     /// Maps lazy zero memory, whatever was there before. Bounded.
     ///
     /// # Errors

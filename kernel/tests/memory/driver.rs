@@ -4,13 +4,14 @@
 //! Everything follows from the seed. A step lets a few cells carry out a batch of commands, interleaved over the vCPUs, or lets the operator clone,
 //! make, end, read or write one. What the cells saw is then held against the model, command by command.
 
-use crate::guest::{COMMANDS, Command, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply};
+use crate::guest::{COMMANDS, Command, DISK, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply, words};
 use crate::workload::Workload;
 use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, Registers};
 use pando_kernel::cell::State;
 use pando_kernel::memory::Shortage;
-use pando_kernel::{CellConfig, CellId, End, OperatorError};
+use pando_kernel::{CellConfig, CellId, DiskError, DiskId, End, OperatorError};
 use pando_machine::PageCount;
+use pando_testing::disk::TestDisk;
 use pando_testing::lab::Lab;
 use pando_testing::model::{MAPPED, Memory};
 use std::collections::VecDeque;
@@ -51,6 +52,7 @@ pub(crate) struct Tally {
 /// A run of the property.
 pub(crate) struct Driver {
     lab: Lab,
+    disk: DiskId,
     work: Workload,
     subjects: Vec<Subject>,
     before: PageCount,
@@ -64,8 +66,9 @@ pub(crate) struct Driver {
 /// What was not as it must be, and what came before.
 pub(crate) fn run(lab: Lab, seed: u64, operations: u64) -> Result<Tally, String> {
     let before = lab.kernel.free();
+    let disk = lab.kernel.add_disk(TestDisk::with_words(DISK.blocks, words)).expect("room for a disk");
     let mut driver =
-        Driver { lab, work: Workload::new(seed), subjects: Vec::new(), before, history: VecDeque::new(), tally: Tally::default() };
+        Driver { lab, disk, work: Workload::new(seed), subjects: Vec::new(), before, history: VecDeque::new(), tally: Tally::default() };
     driver.go(operations).map_err(|wrong| {
         let history: Vec<String> = driver.history.iter().cloned().collect();
         format!(
@@ -149,7 +152,7 @@ impl Driver {
         let (tight, quota) = self.quota();
         let id = self.build(quota).map_err(|error| format!("no cell could be made: {error}"))?;
         self.note(format!("made {id}, tight: {tight}"));
-        self.subjects.push(Subject { id, memory: Memory::default(), tight });
+        self.subjects.push(Subject { id, memory: Memory::new(DISK), tight });
         self.settle_in()?;
         let first = self.work.first_commands();
         self.carry_out(vec![(self.subjects.len() - 1, first)])
@@ -163,6 +166,7 @@ impl Driver {
         kernel.map(id, PROGRAM, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE))?;
         kernel.write(id, PROGRAM, &code)?;
         kernel.map(id, COMMANDS, PageCount(1), MapFlags::lazy(Permissions::READ_WRITE))?;
+        kernel.attach(id, self.disk)?;
         kernel.set_registers(id, Registers { rip: PROGRAM, ..Registers::default() })?;
         Ok(id)
     }
@@ -344,11 +348,11 @@ impl Driver {
     }
 }
 
-/// What the operator found: `None` where nothing is mapped.
+/// What the operator found: `None` where nothing is mapped, or it cannot be read.
 fn found(done: Result<u64, OperatorError>) -> Result<Option<u64>, String> {
     match done {
         Ok(value) => Ok(Some(value)),
-        Err(OperatorError::Refused(Refusal::BadAddress)) => Ok(None),
+        Err(OperatorError::Refused(Refusal::BadAddress) | OperatorError::Disk(DiskError)) => Ok(None),
         Err(error) => Err(format!("the operator was refused: {error}")),
     }
 }
@@ -365,7 +369,14 @@ fn expect(memory: &mut Memory, command: Command, got: Option<Reply>, tight: bool
         Command::Call(Hypercall::Relinquish {}) => Reply::Value(0),
         Command::Call(call) => {
             let full = Reply::Value(Refusal::Quota.to_result());
-            let edit = matches!(call, Hypercall::Map { .. } | Hypercall::Unmap { .. } | Hypercall::Protect { .. });
+            let edit = matches!(
+                call,
+                Hypercall::Map { .. }
+                    | Hypercall::MapBlocks { .. }
+                    | Hypercall::Populate { .. }
+                    | Hypercall::Unmap { .. }
+                    | Hypercall::Protect { .. }
+            );
             if tight && edit && got == Some(full) {
                 return full;
             }
@@ -378,7 +389,7 @@ fn expect(memory: &mut Memory, command: Command, got: Option<Reply>, tight: bool
 fn normal(command: Command, got: Reply) -> Reply {
     const MADE_OR_LAZY: u64 = 3 << 3;
     match (command, got) {
-        (Command::Call(Hypercall::Inspect { .. }), Reply::Value(bits)) if bits < 1 << 6 => {
+        (Command::Call(Hypercall::Inspect { .. }), Reply::Value(bits)) if bits < 1 << 44 => {
             Reply::Value(bits & 7 | if bits & MADE_OR_LAZY != 0 { MAPPED } else { 0 })
         }
         _ => got,

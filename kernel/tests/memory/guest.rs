@@ -12,6 +12,7 @@ use pando_abi::{Hypercall, PAGE_SIZE, SavedContext};
 use pando_machine::Nanos;
 use pando_testing::asm::Register::{R12, R13, R14, R15, Rax, Rdi, Rsi, Rsp};
 use pando_testing::asm::{Asm, Condition, Label, Register};
+use pando_testing::model::Disk;
 use std::mem::offset_of;
 
 /// Where the program lies.
@@ -64,6 +65,15 @@ pub(crate) enum Reply {
 /// A word to store that is different for each number, and executable: `jmp r14` with the number behind it.
 pub(crate) const fn value(number: u64) -> u64 {
     number << 24 | 0xe6_ff41
+}
+
+/// The disk that all cells have: larger than a slot, and here and there it cannot be read.
+pub(crate) const DISK: Disk = Disk { blocks: 1 << 28, words };
+
+/// The words of the disk's blocks: executable as well, and like no others.
+pub(crate) fn words(number: u32) -> Option<[u64; 2]> {
+    let lost = number % 101 == 13;
+    (!lost).then(|| [0, 1].map(|position| value(1 << 38 | u64::from(number) << 1 | position)))
 }
 
 /// The command page.

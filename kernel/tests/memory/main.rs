@@ -23,19 +23,21 @@ use std::sync::Arc;
 const ARENA: PageCount = PageCount(1 << 18);
 /// Physical memory where nothing runs: small, so that it is always short.
 const ARENA_OF_TREES: PageCount = PageCount(8 << 9);
+/// Frames for blocks of the disk: few, so that they come and go.
+const REGISTRY: PageCount = PageCount(400);
 /// vCPUs, driven in turns.
 const VCPUS: usize = 2;
 
 /// The software machine, whose oracle watches whatever the build's profile is.
 fn sim(seed: u64, rules: Rules) -> Lab {
     let sim = Sim::new(SimConfig { arena: ARENA, vcpus: VCPUS, seed, oracle: true }).expect("memory for the software machine");
-    let kernel = Kernel::new(Arc::clone(&sim) as Arc<dyn Machine>, Config { rules, ..Config::default() });
+    let kernel = Kernel::new(Arc::clone(&sim) as Arc<dyn Machine>, Config { rules, registry: REGISTRY, ..Config::default() });
     let workers = (0..VCPUS).map(|index| kernel.worker(index).expect("a free vCPU")).collect();
     Lab { kernel, workers, sim: Some(sim) }
 }
 
 fn kvm(rules: Rules, omit: Omit) -> Lab {
-    Lab::kvm(ARENA, VCPUS, Config { rules, ..Config::default() }, omit)
+    Lab::kvm(ARENA, VCPUS, Config { rules, registry: REGISTRY, ..Config::default() }, omit)
 }
 
 /// The seed of a run: fixed, so that what fails in one place fails in all; another on request.

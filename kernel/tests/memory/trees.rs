@@ -2,15 +2,16 @@
 //! Trees, spaces and frames by themselves, on a machine that is nearly always full: what fails for want of memory has changed nothing, and at every
 //! moment the accounts and the free frames add up to the machine.
 
-use crate::guest::value;
+use crate::guest::{DISK, value, words};
 use crate::workload::Workload;
-use crate::{ARENA_OF_TREES, seed};
+use crate::{ARENA_OF_TREES, REGISTRY, seed};
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
+use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_kernel::memory::copy::{Behalf, CopyError};
 use pando_kernel::memory::entry::View;
 use pando_kernel::memory::spaces::{Obstacle, Stretch};
-use pando_kernel::memory::{Access, AccountId, Fault, Frames, Rules, SpaceSet, Usage};
+use pando_kernel::memory::sweep::Hand;
+use pando_kernel::memory::{Access, AccountId, DiskId, Fault, Frames, Rules, SpaceSet, Usage, Wanted};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, FrameId, HostError, PageCount, Root};
 use pando_testing::lab::repetitions;
@@ -32,6 +33,7 @@ struct Trees {
     work: Workload,
     accounts: Vec<AccountId>,
     subjects: Vec<Subject>,
+    hand: Hand,
     total: PageCount,
     /// Shortages of the quota, and of the machine.
     shortages: u64,
@@ -49,10 +51,10 @@ fn had<T>(result: Result<T, Obstacle>) -> Option<Result<T, Refusal>> {
 impl Trees {
     fn new(seed: u64) -> Trees {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
-        let mut frames = Frames::new(sim, Rules::ALL_KEPT, PageCount(0));
+        let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
         let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota))).to_vec();
         let total = frames.free();
-        Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), total, shortages: 0 }
+        Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), hand: Hand::default(), total, shortages: 0 }
     }
 
     fn step(&mut self) {
@@ -69,7 +71,11 @@ impl Trees {
             90..92 if self.subjects.len() < MAX_SETS => self.make(),
             90..94 if self.subjects.len() < MAX_SETS => self.clone_set(index),
             90..95 => self.subjects.swap_remove(index).set.release(&mut self.frames),
-            95..99 => {
+            95 => {
+                let Subject { set, .. } = &mut self.subjects[index];
+                set.sweep(&mut self.frames, &mut self.hand, &mut 100);
+            }
+            96..99 => {
                 let pieces = self.work.below(40);
                 self.frames.reap(pieces);
             }
@@ -79,7 +85,9 @@ impl Trees {
 
     fn make(&mut self) {
         let account = self.accounts[self.work.below(self.accounts.len())];
-        self.subjects.push(Subject { set: SpaceSet::new(&mut self.frames, account), memory: Memory::default() });
+        let mut set = SpaceSet::new(&mut self.frames, account);
+        set.attach(DiskId::new(0).expect("a disk"), DISK.blocks.into()).expect("its first disk");
+        self.subjects.push(Subject { set, memory: Memory::new(DISK) });
     }
 
     fn clone_set(&mut self, index: usize) {
@@ -107,6 +115,8 @@ impl Trees {
         let place = |space: u64| SpaceIndex(if space == CURRENT_SPACE { memory.current() } else { space } as u32);
         let call = self.work.edit(memory, false);
         let (Hypercall::Map { space, address, pages, .. }
+        | Hypercall::MapBlocks { space, address, pages, .. }
+        | Hypercall::Populate { space, address, pages }
         | Hypercall::Unmap { space, address, pages }
         | Hypercall::Protect { space, address, pages, .. }) = call
         else {
@@ -120,8 +130,21 @@ impl Trees {
             Hypercall::Map { flags, .. } => {
                 let flags = MapFlags::from_bits(flags).expect("flags");
                 let done = had(set.map(frames, &range, flags));
-                while flags.eager && done.is_some() && !range.pages.is_empty() && set.touch_piece(frames, &mut range).is_ok() {}
+                if flags.eager && done.is_some() {
+                    populate(frames, set, &mut range);
+                }
                 done
+            }
+            Hypercall::MapBlocks { block, flags, .. } => {
+                let flags = MapFlags::from_bits(flags).expect("flags");
+                match set.blocks(BlockAddress::from_bits(block), pages) {
+                    Ok(block) => had(set.map_blocks(frames, &range, block, flags.permissions)),
+                    Err(refusal) => Some(Err(refusal)),
+                }
+            }
+            Hypercall::Populate { .. } => {
+                populate(frames, set, &mut range);
+                Some(Ok(()))
             }
             Hypercall::Protect { permissions, .. } => {
                 let permissions = Permissions::from_bits(permissions).expect("permissions");
@@ -146,9 +169,20 @@ impl Trees {
             Access::Write => permissions.writable(),
             Access::Execute => permissions.executable(),
         };
+        let lost = memory.page(memory.current(), address).is_some_and(|page| page.lost);
         let found = set.inspect(&self.frames, set.current(), address).expect("an address of the cell's");
         let lazy = found.is_some_and(|found| matches!(found.view, View::Lazy { .. }));
-        match set.resolve(&mut self.frames, address, access) {
+        let resolved = loop {
+            let resolved = set.resolve(&mut self.frames, address, access);
+            self.frames.forget_unreadable();
+            match resolved {
+                Ok(Fault::Absent(wanted)) if bring_in(&mut self.frames, wanted) => {}
+                resolved => break resolved,
+            }
+        };
+        match resolved {
+            Ok(Fault::Absent(_)) => self.shortages += 1,
+            Ok(Fault::Unreadable) => assert!(allowed && lost, "{access:?} at {address:#x} could not be read"),
             Ok(Fault::Refused) => assert!(!allowed, "{access:?} at {address:#x} was refused"),
             Ok(fault) => {
                 if let Fault::Copied { replaced: Some(frame) } = fault {
@@ -178,20 +212,24 @@ impl Trees {
             let word = self.work.value();
             let allowed = page.is_some_and(|page| behalf == Behalf::Operator || page.permissions.writable());
             let bytes: Vec<u8> = std::iter::repeat_n(word.to_le_bytes(), PAGE_SIZE as usize / 8).flatten().collect();
-            match set.write(&mut self.frames, start, &bytes, behalf) {
+            let written = copied(&mut self.frames, |frames| set.write(frames, start, &bytes, behalf));
+            match written {
                 Ok(()) => {
                     assert!(allowed);
                     assert!(WORDS.iter().all(|offset| memory.poke(start + offset, word)));
                 }
-                Err(CopyError::Refused | CopyError::Absent(_) | CopyError::Unreadable) => {
-                    assert!(!allowed, "the kernel could not write {start:#x}")
-                }
-                Err(CopyError::Shortage(_)) => self.shortages += 1,
+                Err(CopyError::Refused) => assert!(!allowed, "the kernel could not write {start:#x}"),
+                Err(CopyError::Unreadable) => assert!(page.is_some_and(|page| page.lost), "the kernel could not read {start:#x}"),
+                Err(CopyError::Shortage(_) | CopyError::Absent(_)) => self.shortages += 1,
             }
         } else {
             let allowed = page.is_some_and(|page| behalf == Behalf::Operator || page.permissions.readable());
             let mut bytes = [0; 8];
-            let got = set.read(&self.frames, address, &mut bytes, behalf).ok().map(|()| u64::from_le_bytes(bytes));
+            let read = copied(&mut self.frames, |frames| set.read(frames, address, &mut bytes, behalf));
+            if let Err(CopyError::Shortage(_) | CopyError::Absent(_)) = read {
+                return self.shortages += 1;
+            }
+            let got = read.ok().map(|()| u64::from_le_bytes(bytes));
             assert_eq!(got, if allowed { memory.peek(address) } else { None }, "what the kernel reads at {address:#x}");
         }
     }
@@ -235,7 +273,8 @@ impl Trees {
 
     /// Every frame is free, or somebody pays for it.
     fn check_accounts(&self) {
-        let used = self.accounts.iter().fold(PageCount(0), |sum, account| sum + self.frames.usage(*account).used);
+        let used = self.accounts.iter().fold(self.frames.registry().used, |sum, account| sum + self.frames.usage(*account).used);
+        assert!(self.frames.registry().used <= REGISTRY);
         assert_eq!(used + self.frames.free(), self.total, "frames that are used, and free ones");
         for account in &self.accounts {
             let Usage { quota, used, retired, .. } = self.frames.usage(*account);
@@ -248,9 +287,10 @@ impl Trees {
             subject.set.release(&mut self.frames);
         }
         while !self.frames.reap(10) {}
+        self.frames.give_up_all();
         let tables = self.frames.begin_flush();
         self.frames.flushed(tables, &Ok(()));
-        assert_eq!(self.frames.free(), self.total);
+        assert_eq!((self.frames.free(), self.frames.registry().used), (self.total, PageCount(0)));
         for account in self.accounts {
             let usage = self.frames.usage(account);
             assert_eq!(Usage { quota: PageCount(0), peak: PageCount(0), ..usage }, Usage::default());
@@ -258,6 +298,47 @@ impl Trees {
         }
         println!("shortages: {}", self.shortages);
     }
+}
+
+/// Copies, and reads the blocks that this takes.
+fn copied(frames: &mut Frames, mut copy: impl FnMut(&mut Frames) -> Result<(), CopyError>) -> Result<(), CopyError> {
+    loop {
+        let copied = copy(frames);
+        frames.forget_unreadable();
+        match copied {
+            Err(CopyError::Absent(wanted)) if bring_in(frames, wanted) => {}
+            copied => return copied,
+        }
+    }
+}
+
+/// Makes what is mapped present, as far as there is memory.
+fn populate(frames: &mut Frames, set: &mut SpaceSet, range: &mut Stretch) {
+    while !range.pages.is_empty() {
+        match set.touch_piece(frames, range) {
+            Ok(()) => frames.forget_unreadable(),
+            Err(Obstacle::Absent(wanted)) if bring_in(frames, wanted) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Reads blocks as the kernel does. `false`: there is no room.
+fn bring_in(frames: &mut Frames, wanted: Wanted) -> bool {
+    let Some(reading) = frames.begin_reading(wanted) else { return false };
+    let wanted = wanted.block;
+    let whole = reading.targets().all(|(block, _)| words(block.number.0).is_some());
+    let mut read = wanted.number.0..wanted.number.0;
+    for (block, frame) in reading.targets().filter(|(block, _)| whole || *block == wanted) {
+        let Some(words) = words(block.number.0) else { continue };
+        frames.arena().zero(frame, 1);
+        for (offset, word) in WORDS.into_iter().zip(words) {
+            frames.arena().write(frame, offset as usize, &word.to_le_bytes());
+        }
+        read = read.start.min(block.number.0)..read.end.max(block.number.0 + 1);
+    }
+    frames.finish_reading(reading, read);
+    true
 }
 
 /// Protects piece by piece; `false`: the rest found no memory.

@@ -4,7 +4,7 @@
 use crate::guest::{Command, MAX_COMMANDS, value};
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
+use pando_abi::{BlockAddress, BlockNumber, DiskIndex, Hypercall, MapFlags, PAGE_SIZE, Permissions};
 use pando_machine::Nanos;
 use pando_testing::model::{Memory, WINDOW_PAGES, WINDOW_START, WORDS};
 
@@ -150,13 +150,13 @@ impl Workload {
         }
     }
 
-    /// Maps, unmaps or protects.
+    /// Maps, unmaps, protects or populates.
     pub(crate) fn edit(&mut self, memory: &Memory, tight: bool) -> Hypercall {
         let space = self.space(memory);
         let slot = if self.one_in(2) { 0 } else { self.below(SLOTS) } as u64;
         let (first, pages) = self.range(tight);
         let address = slot * SLOT_SIZE + first * PAGE_SIZE;
-        match self.below(10) {
+        match self.below(14) {
             0..5 => {
                 let permissions = self.permissions();
                 // Beyond the window nobody looks at what was made.
@@ -165,6 +165,12 @@ impl Workload {
                 Hypercall::Map { space, address, pages, flags: flags.bits() }
             }
             5..7 => Hypercall::Unmap { space, address, pages },
+            7..10 => {
+                let flags =
+                    MapFlags { permissions: self.permissions(), eager: !tight && pages <= WINDOW_PAGES && self.one_in(4), large: false };
+                Hypercall::MapBlocks { space, address, pages, block: self.block(), flags: flags.bits() }
+            }
+            10 => Hypercall::Populate { space, address, pages: pages.min(WINDOW_PAGES) },
             _ => {
                 let pages = pages.min(if tight { 512 - first % 512 } else { WINDOW_PAGES });
                 Hypercall::Protect { space, address, pages, permissions: self.permissions().bits() }
@@ -188,6 +194,17 @@ impl Workload {
             _ if self.one_in(4) => (0, SLOT_PAGES),
             _ => (WINDOW_START, WINDOW_PAGES),
         }
+    }
+
+    /// A block of the disk: often the same few, so that cells share them; now and then one that is not there.
+    fn block(&mut self) -> u64 {
+        let number = match self.below(10) {
+            0..6 => self.rng.u32(..40),
+            6..9 => self.rng.u32(..5_000),
+            _ => self.rng.u32(..),
+        };
+        let disk = u32::from(self.one_in(40));
+        BlockAddress { disk: DiskIndex(disk), block: BlockNumber(number) }.bits()
     }
 
     fn permissions(&mut self) -> Permissions {

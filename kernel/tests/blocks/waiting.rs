@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A slow disk: who waits for it waits alone.
+
+use crate::cell::{VIEW, add_up, exit, exit_if, show, sum};
+use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
+use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError};
+use pando_machine::kvm::{Kvm, KvmConfig, Omit};
+use pando_machine::sim::{Sim, SimConfig};
+use pando_machine::{Machine, PageCount};
+use pando_testing::asm::Asm;
+use pando_testing::asm::Register::R13;
+use pando_testing::disk::TestDisk;
+use pando_testing::lab::{CODE, DATA, QUOTA, kvm_is_there};
+use std::sync::Arc;
+
+const ARENA: PageCount = PageCount(1 << 14);
+const BLOCKS: u32 = 300;
+
+fn kernels(vcpus: usize) -> Vec<Kernel> {
+    let sim = Sim::new(SimConfig { arena: ARENA, vcpus, ..SimConfig::default() }).expect("memory for the software machine");
+    let mut machines: Vec<Arc<dyn Machine>> = vec![sim];
+    if kvm_is_there() {
+        machines.push(Kvm::new(KvmConfig { arena: ARENA, vcpus, shadow_tables: None, omit: Omit::NOTHING }).expect("KVM is there"));
+    }
+    let start = |machine| {
+        let kernel = Kernel::new(machine, Config::default());
+        kernel.start_vcpus().expect("vCPU threads start");
+        kernel
+    };
+    machines.into_iter().map(start).collect()
+}
+
+fn cell(kernel: &Kernel, build: impl FnOnce(&mut Asm)) -> CellId {
+    let mut asm = Asm::new();
+    build(&mut asm);
+    let code = asm.finish();
+    let id = kernel.create(CellConfig { quota: QUOTA, host_name: "test".into() }).expect("room for a cell");
+    kernel.map(id, CODE, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE)).expect("room for its code");
+    kernel.write(id, CODE, &code).expect("its code is mapped");
+    kernel.map(id, DATA, PageCount(4), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its data");
+    kernel.set_registers(id, Registers { rip: CODE, rsp: DATA + 0x4000, ..Registers::default() }).expect("it is not running");
+    id
+}
+
+fn reader(kernel: &Kernel, disk: &Arc<TestDisk>) -> CellId {
+    let id = cell(kernel, |asm| {
+        asm.mov_imm(R13, 0);
+        exit_if(add_up(asm, VIEW, BLOCKS.into()), sum(0, BLOCKS));
+    });
+    show(kernel, id, disk, BLOCKS.into(), Permissions::READ);
+    id
+}
+
+#[test]
+fn another_cell_runs_to_its_end_while_one_waits_for_the_disk() {
+    for kernel in kernels(2) {
+        let before = kernel.free();
+        let disk = TestDisk::new(BLOCKS);
+        disk.hold(true);
+        let waits = reader(&kernel, &disk);
+        kernel.start(waits).expect("it was not started before");
+        disk.wait_for_reader();
+        // The other vCPU, the operator and the console all go on: nobody holds the kernel's lock.
+        for status in 0..20 {
+            let runs = cell(&kernel, |asm| {
+                asm.call_kernel(Hypercall::Relinquish {}).call_kernel(exit(status));
+            });
+            kernel.start(runs).expect("it was not started before");
+            assert_eq!(kernel.wait(runs).expect("it ends").end, End::Exited { status: status as u8 });
+        }
+        assert!(matches!(kernel.read(waits, DATA, &mut [0]), Err(OperatorError::Busy(_))));
+        disk.hold(false);
+        assert_eq!(kernel.wait(waits).expect("it ends").end, End::Exited { status: 0 });
+        kernel.settle();
+        assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
+    }
+}
+
+#[test]
+fn a_cell_that_is_ended_while_it_waits_leaves_nothing_behind() {
+    for kernel in kernels(1) {
+        let before = kernel.free();
+        let disk = TestDisk::new(BLOCKS);
+        disk.hold(true);
+        let waits = reader(&kernel, &disk);
+        kernel.start(waits).expect("it was not started before");
+        disk.wait_for_reader();
+        kernel.end(waits, End::Killed).expect("it lives");
+        disk.hold(false);
+        assert_eq!(kernel.wait(waits).expect("it ends").end, End::Killed);
+        kernel.settle();
+        assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
+    }
+}
+
+#[test]
+fn many_cells_on_two_vcpus_read_one_disk_and_all_find_what_it_holds() {
+    for kernel in kernels(2) {
+        let before = kernel.free();
+        let disk = TestDisk::new(BLOCKS);
+        let readers: Vec<CellId> = (0..20).map(|_| reader(&kernel, &disk)).collect();
+        for id in &readers {
+            kernel.start(*id).expect("it was not started before");
+        }
+        for id in readers {
+            assert_eq!(kernel.wait(id).expect("it ends").end, End::Exited { status: 0 });
+        }
+        kernel.settle();
+        assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
+    }
+}
