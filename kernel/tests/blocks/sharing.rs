@@ -128,7 +128,7 @@ fn a_cell_says_what_stands_on_a_disk() {
         let id = lab.launch(|asm| {
             asm.call_kernel(Hypercall::Idle { deadline: u64::MAX });
             let rings = pando_abi::layout::CONSOLE_RINGS;
-            asm.mov_imm(Rbx, rings).mov_imm(Rax, VIEW + 10 * PAGE_SIZE).mov_imm(Rdi, 64 * PAGE_SIZE | 1 << 32);
+            asm.mov_imm(Rbx, rings).mov_imm(Rax, VIEW + 10 * PAGE_SIZE).mov_imm(Rdi, (64 * PAGE_SIZE) | (1 << 32));
             asm.store(Rbx, 16, Rax).store(Rbx, 24, Rdi).mov_imm(Rcx, 1).store(Rbx, 0, Rcx).call_kernel(crate::cell::exit(0));
         });
         lab.run_all();

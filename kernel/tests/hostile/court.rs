@@ -6,10 +6,11 @@ use crate::neighbour::Neighbour;
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Event, Registers};
 use pando_kernel::sched::{Reason, Scheduler};
-use pando_kernel::{CellId, Config, End, Outcome};
+use pando_kernel::{CellId, Config, DiskId, End, Outcome};
 use pando_machine::kvm::Omit;
 use pando_machine::{PageCount, Violation};
 use pando_testing::asm::Asm;
+use pando_testing::disk::TestDisk;
 use pando_testing::lab::{CODE, Lab, QUOTA, STACK_TOP, kvm_is_there, repetitions};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -95,6 +96,8 @@ pub enum Verdict {
 pub struct Court {
     pub lab: Lab,
     neighbour: Neighbour,
+    /// A disk that every hostile cell has, parts of which cannot be read.
+    disk: DiskId,
     free: PageCount,
 }
 
@@ -119,7 +122,9 @@ impl Court {
     fn on(mut lab: Lab) -> Court {
         let free = lab.kernel.free();
         let neighbour = Neighbour::new(&mut lab);
-        Court { lab, neighbour, free }
+        let words = |number: u32| (number % 7 != 3).then_some([number.into(); 2]);
+        let disk = lab.kernel.add_disk(TestDisk::with_words(2000, words)).expect("room for a disk");
+        Court { lab, neighbour, disk, free }
     }
 
     /// Runs a hostile cell between two halves of the neighbour's round, again if it wants more, until it has ended. What it came to must be among `allowed`.
@@ -140,6 +145,7 @@ impl Court {
 
     fn settle_in(&self, hostile: &Hostile) -> CellId {
         let id = self.lab.cell_with(&hostile.code, hostile.quota);
+        self.lab.kernel.attach(id, self.disk).expect("its first disk");
         let Control { timer, mask, .. } = hostile.control;
         let control = match timer {
             // Taken off the vCPU, and told nothing.
