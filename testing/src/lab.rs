@@ -74,12 +74,22 @@ impl Lab {
         Lab::on(machine, config)
     }
 
-    /// Labs of both kinds, with the default policies and one vCPU; only the software one where KVM is missing.
+    /// Labs of both kinds, with the default policies and one vCPU.
     #[must_use]
     pub fn both() -> Vec<Lab> {
-        let mut labs = vec![Lab::sim(1, PageCount(1 << 16), 1, Config::default())];
+        Lab::each(PageCount(1 << 16), Config::default)
+    }
+
+    /// Labs of both kinds with so much memory, one vCPU and these policies; only the software one where KVM is missing, and only the other on an emulated CPU:
+    /// the software machine is the same everywhere.
+    #[must_use]
+    pub fn each(arena: PageCount, config: impl Fn() -> Config) -> Vec<Lab> {
+        let mut labs = Vec::new();
+        if repetitions(0, 1, 1) > 0 {
+            labs.push(Lab::sim(1, arena, 1, config()));
+        }
         if kvm_is_there() {
-            labs.push(Lab::kvm(PageCount(1 << 16), 1, Config::default(), Omit::NOTHING));
+            labs.push(Lab::kvm(arena, 1, config(), Omit::NOTHING));
         }
         labs
     }

@@ -7,10 +7,9 @@ use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, Config, End};
 use pando_machine::PageCount;
-use pando_machine::kvm::Omit;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R14, R15, Rax, Rbx, Rdi, Rsi};
-use pando_testing::lab::{DATA, Lab, kvm_is_there, repetitions};
+use pando_testing::lab::{DATA, Lab, repetitions};
 
 /// Where the long mapping lies.
 const LONG: u64 = 0x1_0000_0000;
@@ -21,12 +20,7 @@ fn pages() -> u64 {
 }
 
 fn labs() -> Vec<Lab> {
-    let arena = PageCount(pages() * 3 / 2 + (1 << 14));
-    let mut labs = vec![Lab::sim(1, arena, 1, Config::default())];
-    if kvm_is_there() {
-        labs.push(Lab::kvm(arena, 1, Config::default(), Omit::NOTHING));
-    }
-    labs
+    Lab::each(PageCount(pages() * 3 / 2 + (1 << 14)), Config::default)
 }
 
 /// A cell that counts in memory for ever.

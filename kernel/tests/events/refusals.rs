@@ -8,11 +8,10 @@ use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, Permissions, Refusal};
 use pando_kernel::{Config, End};
 use pando_machine::PageCount;
-use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{R8, R9, R10, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::disk::TestDisk;
-use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP, kvm_is_there};
+use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP};
 use std::collections::BTreeSet;
 
 const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
@@ -280,11 +279,7 @@ fn an_eager_mapping_beyond_the_quota_is_refused() {
 
 #[test]
 fn an_eager_mapping_beyond_the_machine_is_refused() {
-    let mut labs = vec![Lab::sim(1, PageCount(1 << 14), 1, Config::default())];
-    if kvm_is_there() {
-        labs.push(Lab::kvm(PageCount(1 << 14), 1, Config::default(), Omit::NOTHING));
-    }
-    for mut lab in labs {
+    for mut lab in Lab::each(PageCount(1 << 14), Config::default) {
         let before = lab.kernel.free();
         let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
         let call = Hypercall::Map { space: CURRENT_SPACE, address: FREE, pages: 1 << 15, flags };

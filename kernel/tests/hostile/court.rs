@@ -102,11 +102,9 @@ pub struct Court {
 }
 
 impl Court {
-    /// On every machine. Under emulation on the real one alone: the software machine is the same everywhere.
+    /// On every machine.
     pub fn both() -> Vec<Court> {
-        let sim = repetitions(0, 1, 1) > 0;
-        let courts = sim.then(|| Court::on(Lab::sim(1, ARENA, 1, Court::config())));
-        courts.into_iter().chain(Court::real()).collect()
+        Lab::each(ARENA, Court::config).into_iter().map(Court::on).collect()
     }
 
     /// On the real machine, where it is there: for instructions that only a CPU knows.

@@ -9,11 +9,10 @@ use pando_abi::Hypercall;
 use pando_abi::cpuid::Entry;
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, Config, End};
-use pando_machine::kvm::Omit;
 use pando_machine::{FRAME_SIZE, PageCount};
 use pando_testing::asm::Register::{R12, R13, Rax, Rbx};
 use pando_testing::asm::{Asm, Condition};
-use pando_testing::lab::{DATA, Lab, kvm_is_there};
+use pando_testing::lab::{DATA, Lab};
 
 /// CPUID's leaf of the state components.
 const LEAF: u32 = 0xd;
@@ -205,11 +204,7 @@ fn cells_that_yield_get_their_own_or_nothing() {
 #[test]
 fn canary_line_7_without_owners_the_neighbour_feels_it() {
     let config = || Config { vector_owners: false, ..Court::config() };
-    let mut labs = vec![Lab::sim(1, PageCount(1 << 14), 1, config())];
-    if kvm_is_there() {
-        labs.push(Lab::kvm(PageCount(1 << 14), 1, config(), Omit::NOTHING));
-    }
-    for mut lab in labs {
+    for mut lab in Lab::each(PageCount(1 << 14), config) {
         let mut neighbour = crate::neighbour::Neighbour::new(&mut lab);
         neighbour.begin_round(&lab);
         let other = lab.launch(|asm| {

@@ -7,8 +7,7 @@ use pando_kernel::cell::State;
 use pando_kernel::sched::Gatekeeper;
 use pando_kernel::{CellConfig, CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
-use pando_machine::kvm::Omit;
-use pando_testing::lab::{CODE, DATA, Lab, QUOTA, kvm_is_there};
+use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 
 /// A gatekeeper that lets nobody in.
 struct Closed;
@@ -64,16 +63,12 @@ fn a_cell_that_is_being_built_can_be_ended() {
 #[test]
 fn a_cell_that_waits_to_be_let_in_can_be_ended() {
     let config = || Config { gatekeeper: Box::new(Closed), ..Config::default() };
-    let mut labs = vec![Lab::sim(1, PageCount(1 << 14), 1, config())];
-    if kvm_is_there() {
-        labs.push(Lab::kvm(PageCount(1 << 14), 1, config(), Omit::NOTHING));
-    }
     let reach = |lab: &mut Lab| {
         let id = spinning(lab);
         lab.run_all();
         id
     };
-    check_end(labs, reach, |state| state == State::Waiting);
+    check_end(Lab::each(PageCount(1 << 14), config), reach, |state| state == State::Waiting);
 }
 
 #[test]

@@ -6,18 +6,8 @@ use pando_kernel::cell::State;
 use pando_kernel::sched::{Gatekeeper, Reason, Scheduler};
 use pando_kernel::{CellId, Config, End};
 use pando_machine::PageCount;
-use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::Lab;
 use std::collections::VecDeque;
-
-/// Labs of both kinds with policies of their own.
-fn labs(arena: PageCount, config: impl Fn() -> Config) -> Vec<Lab> {
-    let mut labs = vec![Lab::sim(1, arena, 1, config())];
-    if kvm_is_there() {
-        labs.push(Lab::kvm(arena, 1, config(), Omit::NOTHING));
-    }
-    labs
-}
 
 /// The last that became ready runs first.
 #[derive(Default)]
@@ -39,7 +29,7 @@ impl Scheduler for LastFirst {
 
 #[test]
 fn the_scheduler_decides_who_is_next() {
-    for mut lab in labs(PageCount(1 << 14), || Config { scheduler: Box::<LastFirst>::default(), ..Config::default() }) {
+    for mut lab in Lab::each(PageCount(1 << 14), || Config { scheduler: Box::<LastFirst>::default(), ..Config::default() }) {
         let ids: Vec<_> = (0..4)
             .map(|status| {
                 lab.launch(|asm| {
@@ -80,7 +70,7 @@ impl Gatekeeper for Doorkeeper {
 #[test]
 fn the_gatekeeper_decides_who_is_let_in() {
     let config = || Config { gatekeeper: Box::new(Doorkeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
-    for mut lab in labs(PageCount(1 << 14), config) {
+    for mut lab in Lab::each(PageCount(1 << 14), config) {
         let ids: Vec<_> = (0..4)
             .map(|status| {
                 lab.launch(|asm| {
@@ -98,7 +88,7 @@ fn the_gatekeeper_decides_who_is_let_in() {
 
 #[test]
 fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
-    for mut lab in labs(PageCount(1 << 12), Config::default) {
+    for mut lab in Lab::each(PageCount(1 << 12), Config::default) {
         // One cell has nearly everything.
         let free = lab.kernel.free().0;
         let big = lab.cell_with(b"\xeb\xfe", PageCount(free));

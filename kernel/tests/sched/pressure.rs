@@ -8,20 +8,11 @@ use pando_kernel::cell::State;
 use pando_kernel::sched::MemoryPolicy;
 use pando_kernel::{CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
-use pando_machine::kvm::Omit;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R15, Rbx};
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::Lab;
 
 const ARENA: PageCount = PageCount(1 << 13);
-
-fn labs(config: impl Fn() -> Config) -> Vec<Lab> {
-    let mut labs = vec![Lab::sim(1, ARENA, 1, config())];
-    if kvm_is_there() {
-        labs.push(Lab::kvm(ARENA, 1, config(), Omit::NOTHING));
-    }
-    labs
-}
 
 /// A started cell that touches so many pages, one by one, and exits with 0.
 fn toucher(lab: &Lab, pages: u64) -> CellId {
@@ -50,7 +41,7 @@ const IDLE: Hypercall = Hypercall::Idle { deadline: u64::MAX };
 
 #[test]
 fn who_has_most_is_ended_and_the_others_go_on() {
-    for mut lab in labs(Config::default) {
+    for mut lab in Lab::each(ARENA, Config::default) {
         let before = lab.kernel.free();
         // An idle cell that has a lot, one that wants more than there is left, and a small one.
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
@@ -69,7 +60,7 @@ fn who_has_most_is_ended_and_the_others_go_on() {
 
 #[test]
 fn who_wants_more_than_there_is_goes_itself() {
-    for mut lab in labs(Config::default) {
+    for mut lab in Lab::each(ARENA, Config::default) {
         let before = lab.kernel.free();
         let small = toucher(&lab, 100);
         let wants = toucher(&lab, before.0 * 2);
@@ -91,7 +82,7 @@ impl MemoryPolicy for Mercy {
 
 #[test]
 fn without_a_victim_who_asked_goes() {
-    for mut lab in labs(|| Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
+    for mut lab in Lab::each(ARENA, || Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
         let before = lab.kernel.free();
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let wants = toucher(&lab, before.0 * 2 / 3);
@@ -104,7 +95,7 @@ fn without_a_victim_who_asked_goes() {
 
 #[test]
 fn templates_are_never_victims() {
-    for mut lab in labs(Config::default) {
+    for mut lab in Lab::each(ARENA, Config::default) {
         let free = lab.kernel.free();
         let template = hoarder(&mut lab, free.0 / 2, Hypercall::Freeze {});
         assert_eq!(lab.kernel.wait_frozen(template), Ok(()));
