@@ -3,8 +3,8 @@
 
 use crate::assemble;
 use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
-use crate::bare::{CODE, DATA, size};
-use Outcome::{Continues, Fault, Syscall};
+use crate::bare::{CODE, DATA, is_nested, size};
+use Outcome::{Calls, Continues, Fault, Syscall};
 use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
 use pando_machine::Exit;
 use std::time::Duration;
@@ -130,4 +130,21 @@ fn an_interrupted_single_step_is_not_lost() {
         context = pair.attack_from(&attack, context);
         assert_eq!(context.registers.rip, CODE + step);
     }
+}
+
+#[test]
+fn a_step_over_a_hypercall_comes_right_behind_it() {
+    let mut pair = Pair::new();
+    let code = assemble!("out 0x7e, al", "nop", "nop", "nop");
+    pair.attack(&Attack::new("without steps", code, &[Calls]));
+    let mut context = pair.start(code);
+    context.registers.rflags = STEP;
+    let context = pair.attack_from(&Attack::new("the hypercall", code, &[Calls]), context);
+    assert_eq!(context.registers.rip, CODE + 2);
+    let context = pair.attack_from(&Attack::new("the step", code, &[Fault(1)]), context);
+    // Nested, KVM leaves the step to the next instruction.
+    let late = u64::from(is_nested());
+    assert_eq!(context.registers.rip, CODE + 2 + late);
+    let context = pair.attack_from(&Attack::new("the next step", code, &[Fault(1)]), context);
+    assert_eq!(context.registers.rip, CODE + 3 + late);
 }
