@@ -12,8 +12,14 @@ use crate::workspace;
 
 /// Options of the kernel: talk on the serial line, panic at once, and no detours that cost time under emulation.
 const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off";
-/// Bochs 2.7 misstates the size of compacted vector state, and Linux then gives up XSAVE with all that needs it: hide XSAVEC and XSAVES.
+/// What stays hidden from Linux on Bochs: XSAVEC and XSAVES. Bochs 2.7 misstates the size of compacted vector state, and Linux then gives up XSAVE with all that
+/// needs it.
 const BOCHS_OPTIONS: &str = "clearcpuid=321,323";
+/// Instructions per emulated second on Bochs, and ticks of the TSC, which counts instructions.
+///
+/// Linux must be told: Bochs's CPUID claims 3.5 GHz for the TSC and 24 MHz for the APIC's timer. Who believes that finds every time 35 times too long, and is
+/// woken by early timer interrupts, a hundred and more for each deadline: nothing that waits for a timer ever seemed to end.
+const BOCHS_HERTZ: u32 = 100_000_000;
 /// Where Debian keeps the boot loader for CDs, and the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
 /// How many lines of an emulator's log are worth showing.
@@ -102,7 +108,7 @@ impl Emulator<'_> {
             "display_library: term
 romimage: file=/usr/share/bochs/BIOS-bochs-latest
 vgaromimage: file=/usr/share/bochs/VGABIOS-lgpl-latest
-cpu: model=corei7_skylake_x, count={cpus}, ips=100000000, reset_on_triple_fault=0, ignore_bad_msrs=1
+cpu: model=corei7_skylake_x, count={cpus}, ips={BOCHS_HERTZ}, reset_on_triple_fault=0, ignore_bad_msrs=1
 megs: {memory}
 clock: sync=none, time0=utc
 ata0-master: type=cdrom, path={}, status=inserted
@@ -131,7 +137,9 @@ mouse: enabled=0
         fs::copy(self.kernel.image(), tree.join("vmlinuz"))?;
         fs::rename(self.initrd, tree.join("initrd"))?;
         let menu = format!(
-            "DEFAULT pando\nPROMPT 0\nTIMEOUT 1\nLABEL pando\nKERNEL vmlinuz\nINITRD initrd\nAPPEND {KERNEL_OPTIONS} {BOCHS_OPTIONS}\n"
+            "DEFAULT pando\nPROMPT 0\nTIMEOUT 1\nLABEL pando\nKERNEL vmlinuz\nINITRD initrd\n\
+             APPEND {KERNEL_OPTIONS} {BOCHS_OPTIONS} tsc_early_khz={}\n",
+            BOCHS_HERTZ / 1000
         );
         fs::write(tree.join("isolinux.cfg"), menu)?;
         let disc = self.work.join("boot.iso");
