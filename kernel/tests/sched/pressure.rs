@@ -107,7 +107,7 @@ fn templates_are_never_victims() {
 
 #[test]
 fn a_cell_that_freezes_unasked_is_no_template() {
-    for mut lab in labs(Config::default) {
+    for mut lab in Lab::each(ARENA, Config::default) {
         let free = lab.kernel.free();
         let pretender = hoarder(&mut lab, free.0 / 2, Hypercall::Freeze {});
         assert_eq!(lab.kernel.wait(pretender).map(drop), Err(OperatorError::Froze), "nobody waits for ever");
@@ -119,7 +119,7 @@ fn a_cell_that_freezes_unasked_is_no_template() {
 
 #[test]
 fn what_the_operator_builds_is_no_victim() {
-    for mut lab in labs(Config::default) {
+    for mut lab in Lab::each(ARENA, Config::default) {
         let free = lab.kernel.free();
         let built = lab.cell_with(b"\x90", ARENA);
         let flags = MapFlags::eager(Permissions::READ_WRITE);
@@ -132,7 +132,7 @@ fn what_the_operator_builds_is_no_victim() {
 
 #[test]
 fn the_operator_gets_what_is_still_being_released() {
-    for lab in labs(Config::default) {
+    for lab in Lab::each(ARENA, Config::default) {
         let free = lab.kernel.free();
         let flags = MapFlags::eager(Permissions::READ_WRITE);
         for _ in 0..3 {
@@ -145,7 +145,7 @@ fn the_operator_gets_what_is_still_being_released() {
 
 #[test]
 fn who_waits_at_the_gate_gets_what_a_flush_frees() {
-    for mut lab in labs(Config::default) {
+    for mut lab in Lab::each(ARENA, Config::default) {
         let flags = MapFlags::lazy(Permissions::READ_WRITE);
         let hoard = lab.cell_with(b"\x90", ARENA);
         // Tables for a page every 2 MiB: most of what it holds has to be flushed before it is free.
