@@ -34,4 +34,7 @@ pub enum LaunchError {
         /// How many there may be.
         most: usize,
     },
+    /// A volume has more than a slot can show.
+    #[error("the image for '{}' is larger than the 512 GiB that a cell can see of one: split it", .0.escape_ascii())]
+    VolumeTooLarge(Vec<u8>),
 }

@@ -2,7 +2,7 @@
 //! Roots: the libOS with its volumes, ready to be cloned for a program.
 
 use crate::{LaunchError, Template, Volume};
-use pando_abi::layout::{VOLUME_SLOTS, volume};
+use pando_abi::layout::{SLOT_SIZE, VOLUME_SLOTS, volume};
 use pando_abi::{BlockAddress, BlockNumber, Permissions};
 use pando_kernel::{CellId, Kernel};
 use pando_machine::PageCount;
@@ -38,8 +38,11 @@ impl Root {
     }
 
     fn mount(&self, kernel: &Kernel) -> Result<(), LaunchError> {
-        for (slot, Volume { disk, .. }) in self.volumes.iter().enumerate() {
+        for (slot, Volume { mount_point, disk }) in self.volumes.iter().enumerate() {
             let pages = PageCount(disk.blocks());
+            if pages.bytes() > SLOT_SIZE {
+                return Err(LaunchError::VolumeTooLarge(mount_point.clone()));
+            }
             let disk = kernel.attach(self.cell, kernel.add_disk(disk.clone())?)?;
             kernel.mount_segment(self.cell, volume(slot))?;
             let first = BlockAddress { disk, block: BlockNumber(0) };

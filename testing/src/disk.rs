@@ -15,6 +15,8 @@ struct Progress {
     reads: BTreeMap<u32, u32>,
     /// Blocks that cannot be read.
     lost: BTreeSet<u32>,
+    /// So many blocks belong together, if any do less than all.
+    run: Option<u32>,
     /// Reads wait as long as this is set.
     held: bool,
     /// Reads that wait.
@@ -62,6 +64,11 @@ impl TestDisk {
         };
     }
 
+    /// Says from now on that so many blocks belong together, counted from the start.
+    pub fn split(&self, run: u32) {
+        self.progress().run = Some(run);
+    }
+
     /// How often each block was read that was read at all.
     #[must_use]
     pub fn reads(&self) -> BTreeMap<u32, u32> {
@@ -87,6 +94,11 @@ impl TestDisk {
 impl Disk for TestDisk {
     fn blocks(&self) -> u64 {
         self.blocks.into()
+    }
+
+    fn run(&self, first: BlockNumber) -> u64 {
+        let end = self.progress().run.map_or(self.blocks, |run| (first.0 / run + 1) * run);
+        u64::from(end - first.0)
     }
 
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError> {

@@ -31,12 +31,15 @@ impl Shared {
 
 /// Reads what belongs together with the wanted block, or that one alone. Says which blocks are in their frames now.
 fn read(disk: &dyn Disk, arena: &Arena, reading: &Reading, buffer: &mut Vec<u8>) -> Range<u32> {
-    let wanted = reading.wanted().number;
-    let numbers = || reading.targets().map(|(block, _)| block.number);
-    let reaches = |from: &BlockNumber, to: BlockNumber| u64::from(to.0 - from.0) < disk.run(*from);
-    let start = numbers().take_while(|number| *number < wanted).find(|number| reaches(number, wanted)).unwrap_or(wanted);
-    let end = numbers().take_while(|number| *number <= wanted || reaches(&wanted, *number)).last().unwrap_or(wanted);
-    let (run, alone) = (start.0..end.0 + 1, wanted.0..wanted.0 + 1);
+    let wanted = reading.wanted().number.0;
+    let (mut start, last) = reading.ends();
+    // A disk may say anything.
+    let behind = |first: u32| u64::from(first).saturating_add(disk.run(BlockNumber(first)).max(1));
+    while behind(start) <= wanted.into() {
+        start = behind(start) as u32;
+    }
+    let end = behind(wanted).min(u64::from(last) + 1) as u32;
+    let (run, alone) = (start..end, wanted..wanted + 1);
     // One bad block must not take the others along.
     for run in iter::once(run.clone()).chain((run != alone).then_some(alone)) {
         buffer.resize(run.len() * FRAME_SIZE, 0);

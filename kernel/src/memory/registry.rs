@@ -70,6 +70,12 @@ impl Reading {
         self.wanted
     }
 
+    /// The first and the last number of the blocks that are to be read.
+    #[must_use]
+    pub fn ends(&self) -> (u32, u32) {
+        (self.first.number.0, self.first.number.0 + (self.frames.len() as u32 - 1))
+    }
+
     /// The blocks that are to be read, and where they go, in order.
     pub fn targets(&self) -> impl Iterator<Item = (Block, FrameId)> {
         self.frames.iter().zip(0..).map(|(frame, count)| (self.first.further(count), *frame))

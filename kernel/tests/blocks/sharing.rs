@@ -4,7 +4,7 @@
 use crate::cell::{VIEW, add_up, block, exit_if, noted, show, sum, viewer};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
-use pando_kernel::{End, Stream};
+use pando_kernel::{Config, End, Stream};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R13, Rax, Rbx, Rcx, Rdi};
@@ -39,6 +39,29 @@ fn two_cells_that_read_a_disk_read_each_block_once() {
         lab.kernel.settle();
         assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
     }
+}
+
+/// A file's neighbour in an image may be slow, or gone.
+#[test]
+fn a_touch_reads_what_belongs_together_and_is_mapped() {
+    let reads = |touched: u64, mapped: u64, run: Option<u32>| {
+        let mut lab = Lab::sim(1, PageCount(1 << 14), 1, Config::default());
+        let disk = TestDisk::new(BLOCKS);
+        run.into_iter().for_each(|run| disk.split(run));
+        let id = viewer(&lab, &disk, mapped, Permissions::READ, |asm| _ = asm.mov_imm(Rbx, VIEW + touched * PAGE_SIZE).load(Rax, Rbx, 0));
+        lab.kernel.start(id).expect("it was not started before");
+        lab.run_all();
+        let read: Vec<u32> = disk.reads().into_keys().collect();
+        (read[0], read[read.len() - 1], read.len())
+    };
+    assert_eq!(reads(75, 700, None), (64, 127, 64));
+    assert_eq!(reads(75, 80, None), (64, 79, 16));
+    assert_eq!(reads(699, 700, None), (640, 699, 60));
+    assert_eq!(reads(75, 700, Some(10)), (70, 79, 10));
+    assert_eq!(reads(64, 700, Some(10)), (64, 69, 6));
+    assert_eq!(reads(127, 700, Some(10)), (120, 127, 8));
+    assert_eq!(reads(75, 700, Some(1)), (75, 75, 1));
+    assert_eq!(reads(75, 700, Some(50)), (64, 99, 36));
 }
 
 #[test]
