@@ -3,10 +3,14 @@
 
 use alloc::vec::Vec;
 
-use pando_libos::erofs::{FileType, Image, LastLink};
+use pando_libos::credentials::{Credentials, EXECUTE};
+use pando_libos::erofs::{FileType, Image};
 use pando_libos::errno::Errno;
-use pando_libos::files::Files;
-use pando_libos::files::image::{ImageFile, Root};
+use pando_libos::files::names::{CURRENT, Way};
+use pando_libos::files::status::time;
+use pando_libos::files::tree::volume::ImageFile;
+use pando_libos::files::tree::{Place, Tree};
+use pando_libos::files::{Files, Program};
 use pando_libos::loader::{Given, LoadError, load};
 use pando_libos::patch::Patches;
 use pando_libos::process::{Process, refuse};
@@ -15,7 +19,8 @@ use pando_libos::upcall as served;
 use pando_rt::abi::Registers;
 use pando_rt::abi::note::options;
 use pando_rt::global::{Global, OnOwnPage};
-use pando_rt::{hypercall, memory, patched, upcall};
+use pando_rt::memory::{self, Arguments};
+use pando_rt::{clock, hypercall, patched, upcall};
 
 /// Exit statuses, as shells use them.
 const OWN_FAILURE: u64 = 125;
@@ -46,10 +51,14 @@ fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
     let directory = strings.next().unwrap_or_default();
     let arguments: Vec<&[u8]> = strings.by_ref().take(given.header.arguments as usize).collect();
     let environment: Vec<&[u8]> = strings.by_ref().take(given.header.environment as usize).collect();
-    let bytes = given.volume(0);
-    let image = Image::new(bytes).unwrap_or_else(|error| refuse(OWN_FAILURE, b"root image", &error));
-    let root = Root { image, bytes };
-    let file = program(&root, path).unwrap_or_else(|error| {
+    let points: Vec<&[u8]> = strings.take(given.header.volumes as usize).collect();
+    let who = Credentials::new(given.header.user, given.header.group);
+    let mut files = Files::new(tree(&given, &points), who, given.header.terminals, clock::wall());
+    match files.find(CURRENT, directory, Way::FOLLOW).and_then(|place| files.change_directory(place)) {
+        Ok(()) => {}
+        Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
+    }
+    let file = program(&mut files, path).unwrap_or_else(|error| {
         let status = if matches!(error, Errno::ENOENT | Errno::ENOTDIR) { NOT_FOUND } else { NOT_EXECUTABLE };
         refuse(status, path, &error.text())
     });
@@ -57,12 +66,6 @@ fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
     let mut random = Random::default();
     let mut bytes = [0; 16];
     random.fill(&mut bytes);
-    let mut files = Files::new(root, path.to_vec(), given.header.terminals);
-    match root.image.resolve(root.image.root(), directory, LastLink::Follow) {
-        Ok(inode) if inode.kind == FileType::Directory => files.working_directory = inode.nid,
-        Ok(_) => refuse(OWN_FAILURE, directory, &Errno::ENOTDIR.text()),
-        Err(error) => refuse(OWN_FAILURE, directory, &error),
-    }
     let process = place.insert(Process::new(files, random));
     if given.header.options & options::TRAP == 0 {
         process.memory.patches = patches;
@@ -70,18 +73,40 @@ fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     process.set_name(name);
     let given = Given { path, arguments: &arguments, environment: &environment, random: bytes };
-    load(&mut process.memory, &file, &given).unwrap_or_else(|error| {
+    load(process, &file, &given).unwrap_or_else(|error| {
         let status = if error == LoadError::System(Errno::ENOMEM) { OWN_FAILURE } else { NOT_EXECUTABLE };
         refuse(status, path, &error)
     })
 }
 
-/// The file of the program.
-fn program(root: &Root, path: &[u8]) -> Result<ImageFile, Errno> {
-    let inode = root.image.resolve(root.image.root(), path, LastLink::Follow)?;
-    match inode.kind {
-        FileType::Directory => Err(Errno::EISDIR),
-        FileType::Regular if inode.permissions & 0o111 != 0 => ImageFile::new(root, &inode),
+/// All names: the volumes at their places, and what stands in every cell. Ends the cell if an image makes no sense.
+fn tree(given: &Arguments, points: &[&[u8]]) -> Tree {
+    let now = time(clock::wall());
+    let open = |index: usize, point: &[u8]| {
+        let bytes = given.volume(index);
+        (Image::new(bytes).unwrap_or_else(|error| refuse(OWN_FAILURE, point, &error)), bytes)
+    };
+    let fail = |point: &[u8], error: Errno| -> ! { refuse(OWN_FAILURE, point, &error.text()) };
+    let (image, bytes) = open(0, b"root image");
+    let mut tree = Tree::new(image, bytes).unwrap_or_else(|error| fail(b"root image", error));
+    tree.furnish(now).unwrap_or_else(|error| fail(b"root image", error));
+    for (index, point) in points.iter().enumerate().skip(1) {
+        let (image, bytes) = open(index, point);
+        tree.mount_at(image, bytes, point, now).unwrap_or_else(|error| fail(point, error));
+    }
+    tree
+}
+
+/// Finds the program. Returns its file.
+fn program(files: &mut Files, path: &[u8]) -> Result<ImageFile, Errno> {
+    let place = files.find(CURRENT, path, Way::FOLLOW)?;
+    let status = files.status(place)?;
+    match (status.kind(), place) {
+        (Some(FileType::Directory), _) => Err(Errno::EISDIR),
+        (Some(FileType::Regular), Place::Image(image)) if files.who.may(status.owner(), false, EXECUTE) => {
+            files.program = Program { place, path: path.to_vec() };
+            files.tree.image_file(image)
+        }
         _ => Err(Errno::EACCES),
     }
 }

@@ -37,6 +37,8 @@ errors! {
     EIO = 5,
     /// no such device or address
     ENXIO = 6,
+    /// argument list too long
+    E2BIG = 7,
     /// exec format error
     ENOEXEC = 8,
     /// bad file descriptor
@@ -51,8 +53,12 @@ errors! {
     EACCES = 13,
     /// bad address
     EFAULT = 14,
+    /// device or resource busy
+    EBUSY = 16,
     /// file exists
     EEXIST = 17,
+    /// invalid cross-device link
+    EXDEV = 18,
     /// no such device
     ENODEV = 19,
     /// not a directory
@@ -65,6 +71,8 @@ errors! {
     EMFILE = 24,
     /// inappropriate ioctl for device
     ENOTTY = 25,
+    /// file too large
+    EFBIG = 27,
     /// no space left on device
     ENOSPC = 28,
     /// illegal seek
@@ -79,8 +87,12 @@ errors! {
     ENAMETOOLONG = 36,
     /// function not implemented
     ENOSYS = 38,
+    /// directory not empty
+    ENOTEMPTY = 39,
     /// too many levels of symbolic links
     ELOOP = 40,
+    /// no data available
+    ENODATA = 61,
     /// value too large for defined data type
     EOVERFLOW = 75,
     /// interrupted system call that is made again if the handler's action says so: never seen by programs

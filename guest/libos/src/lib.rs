@@ -13,6 +13,7 @@ extern crate std;
 
 pub mod calls;
 pub mod console;
+pub mod credentials;
 pub mod elf;
 pub mod erofs;
 pub mod errno;

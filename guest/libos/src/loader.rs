@@ -9,11 +9,14 @@ use pando_rt::memory::PageRange;
 use pando_rt::user::{self, UserRange};
 use thiserror::Error;
 
+use crate::credentials::Credentials;
 use crate::elf::{ElfError, Executable};
 use crate::errno::Errno;
-use crate::files::image::ImageFile;
+use crate::files::transfer::copy_out;
+use crate::files::tree::volume::ImageFile;
 use crate::memory::regions::Backing;
 use crate::memory::{AddressSpace, STACK_LIMIT};
+use crate::process::Process;
 use crate::stack::Start;
 
 /// Arguments and environment may take a quarter of the stack, as on Linux.
@@ -66,13 +69,20 @@ pub struct Given<'a> {
 ///
 /// # Errors
 /// Its file is no static program, or memory does not suffice.
-pub fn load(space: &mut AddressSpace, file: &ImageFile, given: &Given<'_>) -> Result<Registers, LoadError> {
-    let executable = Executable::parse(file.size(), |offset, buffer| file.read(offset, buffer))?;
+pub fn load(process: &mut Process, file: &ImageFile, given: &Given<'_>) -> Result<Registers, LoadError> {
+    // What cannot be read is missing, which the parser sees.
+    let executable = Executable::parse(file.size(), |offset, buffer| file.read(offset, buffer).unwrap_or_default())?;
+    process.auxiliary = auxiliary(&executable, &process.files.who);
+    let space = &mut process.memory;
     map_segments(space, file, &executable)?;
     let top = space.prepare(executable.end(), executable.stack_permissions)?;
-    let auxiliary = auxiliary(&executable);
-    let start =
-        Start { arguments: given.arguments, environment: given.environment, path: given.path, random: given.random, auxiliary: &auxiliary };
+    let start = Start {
+        arguments: given.arguments,
+        environment: given.environment,
+        path: given.path,
+        random: given.random,
+        auxiliary: &process.auxiliary,
+    };
     let bytes = start.bytes(top, ARGUMENTS_LIMIT).ok_or(LoadError::TooManyArguments)?;
     let pointer = top - bytes.len() as u64;
     space.grow_stack(pointer);
@@ -97,17 +107,23 @@ fn map_segments(space: &mut AddressSpace, file: &ImageFile, executable: &Executa
         space.map(run, Permissions::READ_WRITE, Backing::Copy)?;
     }
     for segment in &executable.segments {
-        file.copy(segment.offset, UserRange::new(segment.address, segment.file_bytes)?)?;
+        copy_whole(file, segment.offset, UserRange::new(segment.address, segment.file_bytes)?)?;
         // As Linux maps whole pages, the bytes before a segment's start come from the file too.
         let before = segment.address - segment.pages.start();
-        file.copy(segment.offset - before, UserRange::new(segment.pages.start(), before)?)?;
+        copy_whole(file, segment.offset - before, UserRange::new(segment.pages.start(), before)?)?;
         space.protect(segment.pages, segment.permissions)?;
     }
     Ok(())
 }
 
+/// Copies from the file, up to its end.
+fn copy_whole(file: &ImageFile, offset: u64, to: UserRange) -> Result<(), Errno> {
+    let bytes = to.length().min(file.size().saturating_sub(offset));
+    if copy_out(file, offset, to)? < bytes { Err(Errno::EIO) } else { Ok(()) }
+}
+
 /// The numbers of the auxiliary vector.
-fn auxiliary(executable: &Executable) -> Vec<(u64, u64)> {
+fn auxiliary(executable: &Executable, who: &Credentials) -> Vec<(u64, u64)> {
     const AT_PHDR: u64 = 3;
     const AT_PHENT: u64 = 4;
     const AT_PHNUM: u64 = 5;
@@ -140,10 +156,10 @@ fn auxiliary(executable: &Executable) -> Vec<(u64, u64)> {
         (AT_BASE, 0),
         (AT_FLAGS, 0),
         (AT_ENTRY, executable.entry),
-        (AT_UID, 0),
-        (AT_EUID, 0),
-        (AT_GID, 0),
-        (AT_EGID, 0),
+        (AT_UID, who.user.real.into()),
+        (AT_EUID, who.user.effective.into()),
+        (AT_GID, who.group.real.into()),
+        (AT_EGID, who.group.effective.into()),
         (AT_SECURE, 0),
         (AT_HWCAP2, HWCAP2_FSGSBASE),
     ]

@@ -2,6 +2,7 @@
 //! The process: all that the libOS knows about the one program that it runs.
 
 use alloc::format;
+use alloc::vec::Vec;
 
 use pando_abi::Event;
 
@@ -37,6 +38,10 @@ pub struct Process {
     pub name: [u8; 16],
     /// When it started, in nanoseconds of the cell's clock.
     pub started: u64,
+    /// The numbers of its auxiliary vector.
+    pub auxiliary: Vec<(u64, u64)>,
+    /// What names this start of the cell, once somebody has asked.
+    pub boot_id: Option<[u8; 16]>,
 }
 
 impl Process {
@@ -51,6 +56,8 @@ impl Process {
             random,
             name: [0; 16],
             started: clock::now(),
+            auxiliary: Vec::new(),
+            boot_id: None,
         }
     }
 
@@ -64,7 +71,7 @@ impl Process {
     /// The user that it is.
     #[must_use]
     pub fn user(&self) -> u32 {
-        0
+        self.files.who.user.real
     }
 
     /// What time it is. The time that the program runs is its age less what it has waited: nothing here knows how long others had the CPU.
@@ -172,6 +179,7 @@ pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
 /// Ends the cell before its program ran, with a message.
 pub fn refuse(status: u64, path: &[u8], why: &dyn core::fmt::Display) -> ! {
     let path = alloc::string::String::from_utf8_lossy(path);
-    console::send_bytes(console::Stream::Errors, format!("pando: {path}: {why}\n").as_bytes());
+    // Whoever does not read it is not told.
+    let _ = console::send_bytes(console::Stream::Errors, format!("pando: {path}: {why}\n").as_bytes());
     exit(status, 0, 0, 0)
 }

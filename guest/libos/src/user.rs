@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values in application memory: words, strings, vectors. All little-endian, all copied before use.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use pando_abi::PAGE_SIZE;
@@ -11,6 +10,8 @@ use crate::errno::Errno;
 
 /// A path with its zero byte fits into this many bytes.
 pub const PATH_MAX: usize = 4096;
+/// A path is short up to this many bytes.
+const SHORT: usize = 128;
 /// Elements that one `readv` or `writev` may have.
 const IOV_MAX: u64 = 1024;
 /// Bytes that one call reads or writes at most.
@@ -81,24 +82,58 @@ pub fn set_words_unless_null(address: u64, words: &[u64]) -> Result<(), Errno> {
     if address == 0 { Ok(()) } else { set_words(address, words) }
 }
 
-/// Reads a path, without its zero byte. Never touches a page that the path does not reach.
+/// A path that the application named, without its zero byte. Short ones, which most are, need no memory but this.
+#[derive(Clone, Debug)]
+pub struct Path {
+    short: [u8; SHORT],
+    /// Bytes of the short one; more than fit: it is the long one.
+    length: usize,
+    long: Vec<u8>,
+}
+
+impl core::ops::Deref for Path {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.short.get(..self.length).unwrap_or(&self.long)
+    }
+}
+
+/// Reads a path. Never touches a page that the path does not reach.
 ///
 /// # Errors
 /// `EFAULT`, `ENAMETOOLONG`.
-pub fn path(address: u64) -> Result<Vec<u8>, Errno> {
-    let mut path = Vec::new();
-    while path.len() < PATH_MAX {
-        let from = address.wrapping_add(path.len() as u64);
-        let piece = (PAGE_SIZE - from % PAGE_SIZE).min((PATH_MAX - path.len()) as u64).min(256) as usize;
-        let mut bytes = vec![0; piece];
-        user::read(from, &mut bytes)?;
-        if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
-            path.extend_from_slice(&bytes[..end]);
+pub fn path(address: u64) -> Result<Path, Errno> {
+    let mut path = Path { short: [0; SHORT], length: 0, long: Vec::new() };
+    while path.length < SHORT {
+        let read = string_piece(address.wrapping_add(path.length as u64), &mut path.short[path.length..])?;
+        let end = path.short[path.length..path.length + read].iter().position(|byte| *byte == 0);
+        path.length += end.unwrap_or(read);
+        if end.is_some() {
             return Ok(path);
         }
-        path.extend_from_slice(&bytes);
+    }
+    path.long.extend_from_slice(&path.short);
+    path.length = usize::MAX;
+    while path.long.len() < PATH_MAX {
+        let mut piece = [0; SHORT];
+        let from = address.wrapping_add(path.long.len() as u64);
+        let room = (PATH_MAX - path.long.len()).min(SHORT);
+        let read = string_piece(from, &mut piece[..room])?;
+        let end = piece[..read].iter().position(|byte| *byte == 0);
+        path.long.extend_from_slice(&piece[..end.unwrap_or(read)]);
+        if end.is_some() {
+            return Ok(path);
+        }
     }
     Err(Errno::ENAMETOOLONG)
+}
+
+/// Reads what follows an address on its page, as far as there is room. Returns how many bytes.
+fn string_piece(from: u64, room: &mut [u8]) -> Result<usize, Errno> {
+    let bytes = room.len().min((PAGE_SIZE - from % PAGE_SIZE) as usize);
+    user::read(from, &mut room[..bytes])?;
+    Ok(bytes)
 }
 
 /// A buffer as `read` and `write` name it, cut to what one call may move.

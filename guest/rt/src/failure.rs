@@ -36,7 +36,8 @@ fn report(text: fmt::Arguments<'_>) {
         let mut message = Message { bytes: [0; 512], length: 0 };
         // `Message` takes everything.
         let _ = writeln!(message, "{text}");
-        send_bytes(Stream::Errors, &message.bytes[..message.length]);
+        // Whoever does not read it is not told.
+        let _ = send_bytes(Stream::Errors, &message.bytes[..message.length]);
     }
 }
 

@@ -117,6 +117,30 @@ pub fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
     finished(unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) })
 }
 
+/// Copies application memory into `to` as far as it can be read. Returns how many bytes.
+pub fn read_some(from: u64, to: &mut [u8]) -> usize {
+    let Ok(range) = UserRange::new(from, to.len() as u64) else { return 0 };
+    // SAFETY: as for `read`.
+    to.len() - unsafe { pando_copy(to.as_mut_ptr().addr() as u64, range.start, range.length) } as usize
+}
+
+/// Copies `from` into application memory as far as one can be read and the other be written. Returns how many bytes.
+pub fn write_some(to: u64, from: &[u8]) -> usize {
+    let Ok(range) = UserRange::new(to, from.len() as u64) else { return 0 };
+    // SAFETY: as for `write`.
+    from.len() - unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) } as usize
+}
+
+/// Copies bytes that lie where a read may fail, as those of a volume do, as far as that goes. Returns how many bytes.
+///
+/// # Panics
+/// The slices are not of one length.
+pub fn fetch(from: &[u8], to: &mut [u8]) -> usize {
+    assert_eq!(from.len(), to.len());
+    // SAFETY: the destination is ours and as long as the source, and a fault of the source ends the routine.
+    to.len() - unsafe { pando_copy(to.as_mut_ptr().addr() as u64, from.as_ptr().addr() as u64, from.len() as u64) } as usize
+}
+
 /// Copies from application memory to application memory; the ranges do not overlap.
 ///
 /// # Errors

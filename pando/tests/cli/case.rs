@@ -111,7 +111,11 @@ impl<'a> Case<'a> {
 
     /// Runs it both ways and says what differs.
     pub(crate) fn compare(&self) -> Result<(), String> {
-        let (native, cell) = (self.native(), self.cell());
+        self.hold(&self.native(), &self.cell())
+    }
+
+    /// Holds what the cell did against what the host did.
+    fn hold(&self, native: &Outcome, cell: &Outcome) -> Result<(), String> {
         if native == cell {
             return Ok(());
         }
@@ -123,6 +127,20 @@ impl<'a> Case<'a> {
         text += &difference("output", &native.output, &cell.output);
         text += &difference("errors", native.errors.as_bytes(), cell.errors.as_bytes());
         Err(text)
+    }
+
+    /// Runs it both ways, each in a directory of its own that `prepare` has filled, and says what differs.
+    pub(crate) fn compare_in(&self, prepare: impl Fn(&Path)) -> Result<(), String> {
+        let above = tempfile::tempdir().expect("the host has room");
+        let directory = above.path().join("work");
+        let fresh = || {
+            std::fs::create_dir(&directory).expect("it is not there");
+            prepare(&directory);
+            self.clone().directory(&directory)
+        };
+        let native = fresh().native();
+        std::fs::remove_dir_all(&directory).expect("it is ours");
+        self.hold(&native, &fresh().cell())
     }
 
     fn surround(&self, command: &mut Command) {

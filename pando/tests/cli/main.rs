@@ -11,6 +11,7 @@ mod compile;
 mod data;
 mod deaths;
 mod options;
+mod overlay;
 mod programs;
 mod refusals;
 mod signals;

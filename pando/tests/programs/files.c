@@ -187,25 +187,24 @@ static void input(int count, char **arguments)
 	free(line);
 }
 
-// What only a cell says: its root cannot be written.
+// Everything may be changed, and in a cell stays there.
 static void changing(int count, char **arguments)
 {
 	(void)count;
 	const char *name = arguments[0];
-	FAILS(open(name, O_WRONLY), EROFS);
-	FAILS(open(name, O_RDWR), EROFS);
-	FAILS(open("new", O_WRONLY | O_CREAT, 0666), EROFS);
-	FAILS(open(name, O_RDONLY | O_CREAT | O_EXCL, 0666), EEXIST);
-	FAILS(unlink(name), EROFS);
-	FAILS(rename(name, "other"), EROFS);
-	FAILS(mkdir("new", 0777), EROFS);
-	FAILS(rmdir("new"), ENOENT);
-	FAILS(symlink(name, "new"), EROFS);
-	FAILS(link(name, "new"), EROFS);
-	FAILS(chmod(name, 0600), EROFS);
-	FAILS(truncate(name, 0), EROFS);
-	FAILS(access(name, W_OK), EROFS);
-	HOLDS(!fopen("new", "w") && errno == EROFS);
+	char text[100] = "";
+	struct stat status, other;
+	HOLDS(link(name, "hard") == 0 && stat(name, &status) == 0);
+	int file = open(name, O_RDWR), reader = open("hard", O_RDONLY);
+	HOLDS(file >= 0 && pwrite(file, "changed", 7, 5000) == 7);
+	HOLDS(pread(reader, text, 9, 4999) == 9 && !memcmp(text + 1, "changed", 7));
+	HOLDS(fstat(reader, &other) == 0 && other.st_ino == status.st_ino && other.st_dev == status.st_dev && other.st_nlink == 2);
+	HOLDS(truncate(name, 5003) == 0 && lseek(reader, 0, SEEK_END) == 5003);
+	HOLDS(unlink(name) == 0 && pread(reader, text, 9, 4999) == 4 && !memcmp(text + 1, "cha", 3));
+	HOLDS(unlink("hard") == 0 && pread(reader, text, 9, 4999) == 4);
+	FAILS(open(name, O_RDONLY), ENOENT);
+	HOLDS(mkdir(name, 0700) == 0 && chdir(name) == 0 && open("new", O_WRONLY | O_CREAT, 0666) > reader);
+	HOLDS(symlink("new", "link") == 0 && rename("link", "../moved") == 0 && access("../moved", F_OK) == -1);
 }
 
 static const struct part PARTS[] = {

@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Directories and links: reading them, and the working directory.
 
-use alloc::vec::Vec;
+use pando_rt::user::{UserRange, write};
 
-use pando_rt::user::write;
-
-use crate::erofs::{Entry, FileType, LastLink, Position};
+use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Kind;
-use crate::files::names::{CURRENT, Special, special};
+use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, Way};
+use crate::files::transfer::deliver;
+use crate::files::tree::{Listed, NAME_MAX, Place};
 use crate::process::Process;
 use crate::user;
 
-/// Bytes that `getdents64` returns at most; who asks for more asks again.
-const ENTRIES_MAX: u64 = 32 << 10;
+/// Bytes of a `struct linux_dirent64` before the name, and of the longest one.
+const HEADER: usize = 19;
+const LONGEST: usize = (HEADER + NAME_MAX + 1).next_multiple_of(8);
 
-/// Appends a `struct linux_dirent64`. `false`: there is no room for it.
-fn append(bytes: &mut Vec<u8>, entry: &Entry<'_>, room: usize) -> bool {
-    const HEADER: usize = 19;
-    let length = (HEADER + entry.name.len() + 1).next_multiple_of(8);
-    if bytes.len() + length > room {
-        return false;
-    }
-    let kind = match entry.kind {
+/// The number that says what an entry leads to.
+const fn number_of(kind: Option<FileType>) -> u8 {
+    match kind {
         Some(FileType::Fifo) => 1,
         Some(FileType::CharacterDevice) => 2,
         Some(FileType::Directory) => 4,
@@ -31,43 +27,83 @@ fn append(bytes: &mut Vec<u8>, entry: &Entry<'_>, room: usize) -> bool {
         Some(FileType::Symlink) => 10,
         Some(FileType::Socket) => 12,
         None => 0,
-    };
-    let end = bytes.len() + length;
-    bytes.extend(entry.nid.number().to_le_bytes());
-    bytes.extend(entry.next.0.to_le_bytes());
-    bytes.extend((length as u16).to_le_bytes());
-    bytes.push(kind);
-    bytes.extend(entry.name);
-    bytes.resize(end, 0);
-    true
+    }
+}
+
+/// A `struct linux_dirent64`, and how many of its bytes count.
+fn entry(listed: &Listed<'_>) -> ([u8; LONGEST], usize) {
+    let mut bytes = [0; LONGEST];
+    let length = (HEADER + listed.name.len() + 1).next_multiple_of(8).min(LONGEST);
+    bytes[..8].copy_from_slice(&listed.number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&listed.next.to_le_bytes());
+    bytes[16..18].copy_from_slice(&(length as u16).to_le_bytes());
+    bytes[18] = number_of(listed.kind);
+    bytes[HEADER..HEADER + listed.name.len()].copy_from_slice(listed.name);
+    (bytes, length)
+}
+
+/// A `struct linux_dirent`: the same, but for the kind, which is its last byte.
+fn old_entry(listed: &Listed<'_>) -> ([u8; LONGEST], usize) {
+    let (mut bytes, _) = entry(listed);
+    let length = (HEADER + 1 + listed.name.len()).next_multiple_of(8).min(LONGEST);
+    bytes[16..18].copy_from_slice(&(length as u16).to_le_bytes());
+    bytes.copy_within(HEADER..LONGEST, HEADER - 1);
+    bytes[length - 1] = number_of(listed.kind);
+    (bytes, length)
 }
 
 /// `getdents64(fd, buffer, length)`.
 pub fn getdents64(process: &mut Process, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let image = process.files.root.image;
-    let file = process.files.get(fd)?;
-    let Kind::Directory(inode) = file.kind else { return Err(Errno::ENOTDIR) };
-    let room = length.min(ENTRIES_MAX) as usize;
-    let mut bytes = Vec::new();
+    list(process, fd, address, length, entry)
+}
+
+/// `getdents(fd, buffer, length)`.
+pub fn getdents(process: &mut Process, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(process, fd, address, length, old_entry)
+}
+
+fn list(
+    process: &mut Process,
+    fd: u64,
+    address: u64,
+    length: u64,
+    entry: impl Fn(&Listed<'_>) -> ([u8; LONGEST], usize),
+) -> Result<u64, Errno> {
+    let room = u64::from(length as u32);
+    let file = process.files.file(fd)?;
+    let Kind::Directory(directory) = file.kind else { return Err(Errno::ENOTDIR) };
     let mut position = file.offset;
-    for entry in image.directory(&inode)?.entries(Position(position)) {
-        let entry = entry?;
-        if !append(&mut bytes, &entry, room) {
-            if bytes.is_empty() {
-                return Err(Errno::EINVAL);
-            }
-            break;
-        }
-        position = entry.next.0;
+    let directory = process.files.tree.settle(directory);
+    // A directory that was removed has no names, not even its own.
+    if process.files.status(directory)?.links == 0 {
+        return Err(Errno::ENOENT);
     }
-    write(address, &bytes)?;
-    file.offset = position;
-    Ok(bytes.len() as u64)
+    let (mut done, mut failure) = (0, None);
+    process.files.list(directory, position, |listed| {
+        let (bytes, length) = entry(&listed);
+        if done + length as u64 > room {
+            failure = Some(Errno::EINVAL);
+            return false;
+        }
+        if write(address.wrapping_add(done), &bytes[..length]).is_err() {
+            failure = Some(Errno::EFAULT);
+            return false;
+        }
+        done += length as u64;
+        position = listed.next;
+        true
+    })?;
+    if let (0, Some(failure)) = (done, failure) {
+        return Err(failure);
+    }
+    process.files.get(fd)?.offset = position;
+    Ok(done)
 }
 
 /// `getcwd(buffer, size)`.
 pub fn getcwd(process: &mut Process, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let mut path = process.files.path_of(process.files.working_directory)?;
+    let path = process.files.path_of(process.files.working_directory)?;
+    let mut path = path.unwrap_or_else(|| b"(unreachable)/".to_vec());
     path.push(0);
     if path.len() as u64 > size {
         return Err(Errno::ERANGE);
@@ -78,20 +114,20 @@ pub fn getcwd(process: &mut Process, [address, size, ..]: [u64; 6]) -> Result<u6
 
 /// `chdir(path)`.
 pub fn chdir(process: &mut Process, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let path = user::path(path)?;
-    let inode = process.files.resolve(CURRENT, &path, LastLink::Follow)?;
-    if inode.kind != FileType::Directory {
-        return Err(Errno::ENOTDIR);
-    }
-    process.files.working_directory = inode.nid;
-    Ok(0)
+    let place = process.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    process.files.change_directory(place).map(|()| 0)
 }
 
 /// `fchdir(fd)`.
 pub fn fchdir(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let Kind::Directory(inode) = process.files.get(fd)?.kind else { return Err(Errno::ENOTDIR) };
-    process.files.working_directory = inode.nid;
-    Ok(0)
+    let place = process.files.place(fd)?;
+    process.files.change_directory(place).map(|()| 0)
+}
+
+/// `chroot(path)`.
+pub fn chroot(process: &mut Process, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = process.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    process.files.change_root(place).map(|()| 0)
 }
 
 /// `readlink(path, buffer, size)`.
@@ -105,17 +141,24 @@ pub fn readlinkat(process: &mut Process, [directory, path, address, size, ..]: [
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let made_up: Option<Special> = special(&path);
-    let target = match made_up {
-        Some(made_up) => process.files.special_target(made_up)?.ok_or(Errno::EINVAL)?,
-        None => {
-            let inode = process.files.resolve(directory, &path, LastLink::Keep)?;
-            process.files.root.image.link_target(&inode)?.to_vec()
-        }
+    let files = &process.files;
+    let place = match files.find_at(directory, &path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)? {
+        // Without a path the descriptor itself must be a link.
+        place if path.is_empty() && files.status(place)?.kind() != Some(FileType::Symlink) => return Err(Errno::ENOENT),
+        place => place,
     };
-    let bytes = &target[..target.len().min(size as usize)];
-    write(address, bytes)?;
-    Ok(bytes.len() as u64)
+    let text;
+    let target = match place {
+        Place::Proc(link) => {
+            text = files.proc_target_text(link)?;
+            &text
+        }
+        Place::Descriptor(_) => return Err(Errno::EINVAL),
+        _ => files.tree.target(place)?,
+    };
+    let to = UserRange::new(address, (target.len() as u64).min(size))?;
+    let done = deliver(to, &target[..to.length() as usize])?;
+    if (done as u64) < to.length() { Err(Errno::EFAULT) } else { Ok(to.length()) }
 }
 
 /// `umask(mask)`.
@@ -126,14 +169,13 @@ pub fn umask(process: &mut Process, [mask, ..]: [u64; 6]) -> Result<u64, Errno> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::erofs::Nid;
 
     #[test]
     fn an_entry_is_laid_out_as_linux_does() {
-        let entry = Entry { name: b"file", nid: Nid::new(7), kind: Some(FileType::Regular), next: Position(24) };
-        let mut bytes = Vec::new();
-        assert!(append(&mut bytes, &entry, 24));
-        assert_eq!(bytes, [7, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 24, 0, 8, b'f', b'i', b'l', b'e', 0]);
-        assert!(!append(&mut bytes, &entry, 47), "the second needs 48 bytes in all");
+        let listed = Listed { name: b"file", number: 7, kind: Some(FileType::Regular), next: 24 };
+        let (bytes, length) = entry(&listed);
+        assert_eq!(bytes[..length], [7, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 24, 0, 8, b'f', b'i', b'l', b'e', 0]);
+        let (bytes, length) = old_entry(&listed);
+        assert_eq!(bytes[..length], [7, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 24, 0, b'f', b'i', b'l', b'e', 0, 8]);
     }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on who the process is: numbers, names, limits. The cell's one process is number 1 and its user is root.
+//! System calls on what the process is: numbers, names, limits. The cell's one process is number 1.
+
+use alloc::vec::Vec;
 
 use pando_abi::PAGE_SIZE;
 use pando_rt::user::write;
@@ -9,7 +11,7 @@ use crate::errno::Errno;
 use crate::files::OPEN_MAX;
 use crate::memory::STACK_LIMIT;
 use crate::process::{self, Process, leave};
-use crate::user::{set_word32, set_words, set_words_unless_null};
+use crate::user::{set_words, set_words_unless_null};
 
 const UNLIMITED: u64 = u64::MAX;
 
@@ -18,7 +20,7 @@ pub fn process_number(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(process::NUMBER)
 }
 
-/// Calls whose answer is zero: the users and groups of root, its parent, and what was accepted without effect.
+/// Calls whose answer is zero: its parent, and what was accepted without effect.
 pub fn zero(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
@@ -33,22 +35,25 @@ pub fn getpgrp(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(process::NUMBER)
 }
 
-/// `getresuid`, `getresgid`.
-pub fn three_zeros(_: &mut Process, [first, second, third, ..]: [u64; 6]) -> Result<u64, Errno> {
-    for address in [first, second, third] {
-        set_word32(address, 0)?;
-    }
-    Ok(0)
+/// The release of Linux that this is like.
+pub const RELEASE: &str = "6.12.0-pando";
+/// Its version.
+pub const VERSION: &str = "#1 SMP Pando";
+
+/// The cell's name.
+#[must_use]
+pub fn host_name() -> Vec<u8> {
+    let identity = registers::identity();
+    identity.host_name[..(identity.host_name_length as usize).min(identity.host_name.len())].to_vec()
 }
 
 /// `uname(name)`.
 pub fn uname(_: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Bytes of each of the six names.
     const NAME: usize = 65;
-    let identity = registers::identity();
-    let host = &identity.host_name[..(identity.host_name_length as usize).min(identity.host_name.len())];
+    let host = host_name();
     let mut bytes = [0; 6 * NAME];
-    let names: [&[u8]; 6] = [b"Linux", host, b"6.12.0-pando", b"#1 SMP Pando", b"x86_64", b"(none)"];
+    let names: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", b"(none)"];
     for (room, name) in bytes.chunks_exact_mut(NAME).zip(names) {
         room[..name.len()].copy_from_slice(name);
     }
@@ -67,7 +72,10 @@ pub fn sysinfo(_: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// Current and largest value of a resource.
-fn limit(resource: u64) -> Result<[u64; 2], Errno> {
+///
+/// # Errors
+/// `EINVAL`: there is no such resource.
+pub fn limit(resource: u64) -> Result<[u64; 2], Errno> {
     const STACK: u64 = 3;
     const CORE: u64 = 4;
     const PROCESSES: u64 = 6;
@@ -134,11 +142,6 @@ pub fn arch_prctl(_: &mut Process, [code, address, ..]: [u64; 6]) -> Result<u64,
         GET_GS => set_words(address, &[thread_base::gs()]).map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
-}
-
-/// `getgroups(size, list)`: root has no other groups.
-pub fn getgroups(_: &mut Process, [size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if (size as i32) < 0 { Err(Errno::EINVAL) } else { Ok(0) }
 }
 
 /// `exit(status)`, `exit_group(status)`.

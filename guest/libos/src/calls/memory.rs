@@ -42,7 +42,7 @@ pub fn mmap(process: &mut Process, [address, length, protection, flags, fd, offs
     let bytes = length.checked_next_multiple_of(PAGE_SIZE).filter(|bytes| *bytes > 0).ok_or(Errno::EINVAL)?;
     let file = if flags & MAP_ANONYMOUS == 0 {
         let shared_writable = flags & MAP_TYPE != 2 && permissions.writable();
-        Some(process.files.mappable(fd, shared_writable)?)
+        process.files.check_mappable(fd, shared_writable)?
     } else {
         None
     };
@@ -57,12 +57,12 @@ pub fn mmap(process: &mut Process, [address, length, protection, flags, fd, offs
         let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && process.memory.is_free(*range));
         hinted.map_or_else(|| process.memory.find(bytes), Ok)?
     };
-    let Some(file) = file else {
+    let Some(()) = file else {
         process.memory.map(range, permissions, Backing::Anonymous)?;
         return Ok(range.start());
     };
     process.memory.map(range, Permissions::READ_WRITE, Backing::Copy)?;
-    file.copy(offset, UserRange::new(range.start(), length)?)?;
+    process.files.copy_mapped(fd, offset, UserRange::new(range.start(), length)?)?;
     if permissions != Permissions::READ_WRITE {
         process.memory.protect(range, permissions)?;
     }

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What files say about themselves: `stat` in its versions, `statx`, `statfs`.
 
-use alloc::vec::Vec;
-
-use pando_rt::clock;
+use pando_abi::PAGE_SIZE;
+use pando_rt::registers;
 use pando_rt::user::write;
 
-use crate::erofs::BLOCK_SIZE;
 use crate::errno::Errno;
-use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT};
-use crate::files::status::Status;
+use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, Way};
+use crate::files::tree::Place;
 use crate::process::Process;
 use crate::user;
 
-/// How fresh `statx` wants its answer: of files that never change all are the same.
+/// How fresh `statx` wants its answer: nothing here is ever stale.
 const AT_STATX_SYNC_TYPE: u64 = 0x6000;
 /// Whether mounts may be triggered, of which there are none.
 const AT_NO_AUTOMOUNT: u64 = 0x800;
@@ -36,7 +34,7 @@ pub fn lstat(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64,
 
 /// `fstat(fd, status)`.
 pub fn fstat(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let known = Status::of_kind(&process.files.get(fd)?.kind, clock::wall());
+    let known = process.files.status_of(process.files.look(fd)?)?;
     write(status, &known.to_stat())?;
     Ok(0)
 }
@@ -44,41 +42,62 @@ pub fn fstat(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, E
 /// `newfstatat(directory, path, status, flags)`.
 pub fn newfstatat(process: &mut Process, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     check(flags)?;
-    let path = user::path(path)?;
-    let known = process.files.status(directory, &path, flags)?;
-    write(status, &known.to_stat())?;
+    let place = process.files.find_at(directory, &user::path(path)?, flags)?;
+    write(status, &process.files.status(place)?.to_stat())?;
     Ok(0)
 }
 
 /// `statx(directory, path, flags, mask, status)`.
-pub fn statx(process: &mut Process, [directory, path, flags, _, status, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn statx(process: &mut Process, [directory, path, flags, mask, status, _]: [u64; 6]) -> Result<u64, Errno> {
+    /// A bit that is kept for later.
+    const RESERVED: u64 = 1 << 31;
     check(flags & !AT_STATX_SYNC_TYPE)?;
+    if mask & RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
+        return Err(Errno::EINVAL);
+    }
     // A null path is an empty one.
-    let path = if path == 0 && flags & AT_EMPTY_PATH != 0 { Vec::new() } else { user::path(path)? };
-    let known = process.files.status(directory, &path, flags)?;
-    write(status, &known.to_statx())?;
+    let place = if path == 0 && flags & AT_EMPTY_PATH != 0 {
+        process.files.find_at(directory, b"", flags)?
+    } else {
+        process.files.find_at(directory, &user::path(path)?, flags)?
+    };
+    write(status, &process.files.status(place)?.to_statx())?;
     Ok(0)
 }
 
-/// `statfs(path, status)`: everything is the image.
+/// `statfs(path, status)`.
 pub fn statfs(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let path = user::path(path)?;
-    process.files.status(CURRENT, &path, 0)?;
-    write_statfs(process, status)
+    let place = process.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    write_statfs(process, place, status)
 }
 
 /// `fstatfs(fd, status)`.
 pub fn fstatfs(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.get(fd)?;
-    write_statfs(process, status)
+    let place = process.files.place(fd)?;
+    write_statfs(process, place, status)
 }
 
-fn write_statfs(process: &Process, address: u64) -> Result<u64, Errno> {
-    const EROFS_MAGIC: u64 = 0xe0f5_e1e2;
+/// What is known of the file system that a place lies on: all that can be written lies in the cell's memory.
+fn write_statfs(process: &Process, place: Place, address: u64) -> Result<u64, Errno> {
+    const OVERLAYFS: u64 = 0x794c_7630;
+    const PROC: u64 = 0x9fa0;
+    const PIPEFS: u64 = 0x5049_5045;
     const NAME_MAX: u64 = 255;
-    const READ_ONLY: u64 = 1;
-    let blocks = process.files.root.image.size() / BLOCK_SIZE;
+    /// `ST_VALID`, which says that the others mean something, and `ST_RELATIME`.
+    const FLAGS: u64 = 0x20 | 0x1000;
+    let tree = &process.files.tree;
+    let (kind, blocks, free, files) = match (place, tree.volume_of(place)) {
+        (_, Some(volume)) => {
+            let memory = registers::memory();
+            let image = tree.volume(volume)?.image.size() / PAGE_SIZE;
+            let free = memory.quota.saturating_sub(memory.used);
+            (OVERLAYFS, image + memory.quota, free, free)
+        }
+        (Place::Proc(_), _) => (PROC, 0, 0, 0),
+        _ => (PIPEFS, 0, 0, 0),
+    };
+    let all_files = if files == 0 { 0 } else { files + tree.nodes() as u64 };
     // Type, block size, blocks, free, available, files, free files, id, name length, fragment size, flags.
-    user::set_words(address, &[EROFS_MAGIC, BLOCK_SIZE, blocks, 0, 0, 0, 0, 0, NAME_MAX, BLOCK_SIZE, READ_ONLY, 0, 0, 0, 0])?;
+    user::set_words(address, &[kind, PAGE_SIZE, blocks, free, free, all_files, files, 0, NAME_MAX, PAGE_SIZE, FLAGS, 0, 0, 0, 0])?;
     Ok(0)
 }

@@ -105,7 +105,11 @@ pub struct Inode {
     pub size: u64,
     /// When its data last changed.
     pub modified: Time,
+    /// Major and minor number, if it is a device.
+    pub device: (u32, u32),
     layout: DataLayout,
+    /// Where in the image its extended attributes start, and how many bytes they have.
+    pub(super) attributes: (u64, u64),
 }
 
 impl<'a> Image<'a> {
@@ -124,10 +128,11 @@ impl<'a> Image<'a> {
         let size = if format & 1 == 0 { COMPACT_SIZE } else { EXTENDED_SIZE };
         let bytes = self.slice(offset, size).ok_or(outside)?;
         let mut inode = self.decode_inode(nid, Fields::new(bytes)).ok_or(corrupt("unknown file type"))?;
+        inode.attributes = (offset + size, attributes_size(bytes));
         inode.layout = match (format >> 1, inode.layout) {
             (0, plain) => plain,
             (1 | 3, _) => DataLayout::Compressed,
-            (2, DataLayout::Plain { first }) => DataLayout::Inline { first, tail: offset + size + attributes_size(bytes) },
+            (2, DataLayout::Plain { first }) => DataLayout::Inline { first, tail: inode.attributes.0 + inode.attributes.1 },
             (4, _) => DataLayout::Chunked,
             _ => return Err(corrupt("unknown data layout")),
         };
@@ -139,7 +144,13 @@ impl<'a> Image<'a> {
     fn decode_inode(&self, nid: Nid, fields: Fields<'_>) -> Option<Inode> {
         let mode = fields.u16(4)?;
         let (kind, permissions) = (FileType::from_mode(mode)?, mode & 0o7777);
-        let layout = DataLayout::Plain { first: fields.u32(16)? };
+        let word = fields.u32(16)?;
+        let layout = DataLayout::Plain { first: word };
+        let device = match kind {
+            FileType::CharacterDevice | FileType::BlockDevice => (word >> 8 & 0xfff, word & 0xff | word >> 12 & 0xf_ff00),
+            _ => (0, 0),
+        };
+        let attributes = (0, 0);
         Some(if fields.u16(0)? & 1 == 0 {
             Inode {
                 nid,
@@ -150,7 +161,9 @@ impl<'a> Image<'a> {
                 links: fields.u16(6)?.into(),
                 size: fields.u32(8)?.into(),
                 modified: self.built,
+                device,
                 layout,
+                attributes,
             }
         } else {
             Inode {
@@ -162,7 +175,9 @@ impl<'a> Image<'a> {
                 links: fields.u32(44)?,
                 size: fields.u64(8)?,
                 modified: Time { seconds: fields.u64(32)?.cast_signed(), nanoseconds: fields.u32(40)? },
+                device,
                 layout,
+                attributes,
             }
         })
     }
@@ -239,6 +254,11 @@ impl<'a> Data<'a> {
     /// an unaligned tail that must be copied.
     pub fn extent(&self) -> Range<u64> {
         self.head_offset..self.head_offset + self.head.len() as u64
+    }
+
+    /// What is beyond the extent.
+    pub fn tail(&self) -> &'a [u8] {
+        self.tail
     }
 
     /// The part from `start`, a block's start, to the end of that block or of the data.

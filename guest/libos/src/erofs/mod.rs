@@ -13,6 +13,7 @@
 //!
 //! The format: the kernel's `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h`.
 
+mod attributes;
 mod directory;
 mod error;
 mod fields;
@@ -21,6 +22,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+pub use attributes::{Attribute, Attributes};
 pub use directory::{Directory, Entries, Entry, Position};
 pub use error::Error;
 pub use inode::{Data, FileType, Inode, Nid, Time};
@@ -46,6 +48,8 @@ pub struct Image<'a> {
     /// Where in the image the inode of nid 0 would lie, in bytes.
     inodes: u64,
     root: Nid,
+    /// The block in which attributes start that several inodes have.
+    shared_attributes: u32,
     /// The time of every compact inode, which has no room for its own.
     built: Time,
 }
@@ -82,6 +86,7 @@ impl<'a> Image<'a> {
             bytes: blocks,
             inodes: u64::from(superblock.u32(40)?) * BLOCK_SIZE,
             root: Nid::new(superblock.u16(14)?.into()),
+            shared_attributes: superblock.u32(44)?,
             built: Time { seconds: superblock.u64(24)?.cast_signed(), nanoseconds: superblock.u32(32)? },
         };
         Some(image.inode(image.root).and_then(|root| match root.kind {

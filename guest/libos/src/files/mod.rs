@@ -1,22 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files: descriptors, the open files they stand for, and the root image behind them.
+//! Open files: descriptors, the open files they stand for, and the tree of names behind them.
 //!
-//! Several descriptors may stand for one open file (`dup`), which holds the offset; so there are two tables.
+//! Several descriptors may stand for one open file (`dup`), which holds the offset; so there are two tables. Where a path leads is decided in [`names`],
+//! what lies there in [`tree`], and what can be done with an open file of each [kind](Kind) in [`transfer`], [`status`] and [`readiness`].
 
-pub mod image;
+pub mod change;
+mod descriptors;
+pub mod event;
+mod made;
 pub mod names;
 pub mod open;
+pub mod pipe;
+pub mod proc;
 pub mod readiness;
+mod seek;
 pub mod status;
+pub mod transfer;
+pub mod tree;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::erofs::{FileType, Inode, Nid};
+use crate::credentials::Credentials;
 use crate::errno::Errno;
-use image::{ImageFile, Root};
+use event::Event;
+use pipe::{PipeId, Pipes};
+use proc::{Entry, Text};
+use status::{Status, minor, time};
+use tree::node::NodeId;
+use tree::volume::{ImageFile, ImagePlace};
+use tree::{Listed, Place, Tree};
 
-/// Files that a process may have open.
-pub const OPEN_MAX: u64 = 1024;
+pub use descriptors::{Descriptor, OPEN_MAX, Target};
 
 /// Flags of `open` and `fcntl`.
 pub mod flag {
@@ -42,15 +57,17 @@ pub mod flag {
     pub const DIRECTORY: u64 = 0o200_000;
     /// No symbolic link at the end.
     pub const NO_FOLLOW: u64 = 0o400_000;
+    /// Leave the time of the last access alone.
+    pub const NO_ACCESS_TIME: u64 = 0o1_000_000;
     /// Close when another program is executed.
     pub const CLOSE_ON_EXEC: u64 = 0o2_000_000;
     /// Only a name, neither reading nor writing.
     pub const PATH: u64 = 0o10_000_000;
-    /// A file without a name.
+    /// A file without a name; always together with [`DIRECTORY`].
     pub const TEMPORARY: u64 = 0o20_000_000;
 }
 
-/// Devices that the libOS makes up.
+/// Devices that the libOS serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// `/dev/null`
@@ -75,7 +92,7 @@ pub enum Standard {
 }
 
 /// What an open file is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Kind {
     /// A stream of the console.
     Console {
@@ -84,18 +101,35 @@ pub enum Kind {
         /// The operator has a terminal there.
         terminal: bool,
     },
-    /// A regular file of the root image.
-    Regular(Inode, ImageFile),
-    /// A directory of the root image; the offset is a position in it.
-    Directory(Inode),
-    /// Something of the root image that was opened as a name only.
-    Name(Inode),
-    /// A device.
-    Device(Device),
+    /// A regular file of a volume that was no node when it was looked at last.
+    Image(ImagePlace, ImageFile),
+    /// A regular file of the overlay.
+    Node(NodeId),
+    /// A directory; the offset is a position in it.
+    Directory(Place),
+    /// A name only.
+    Name(Place),
+    /// A device, and where it was found.
+    Device(Device, Place),
+    /// An end of a pipe.
+    Pipe(PipeId),
+    /// A counter of events.
+    Event(Event),
+    /// A text of `/proc`, and what it said when it was opened.
+    Text(Entry, Text, Vec<u8>),
+}
+
+/// The name by which a file was opened.
+#[derive(Debug)]
+pub struct OpenName {
+    /// Its directory.
+    pub directory: Place,
+    /// Its last name.
+    pub name: Box<[u8]>,
 }
 
 /// An open file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct OpenFile {
     /// What it is.
     pub kind: Kind,
@@ -103,61 +137,92 @@ pub struct OpenFile {
     pub offset: u64,
     /// Flags it was opened with, without those of the descriptor.
     pub flags: u64,
+    /// By which name; `None`: by none.
+    pub name: Option<OpenName>,
 }
 
 impl OpenFile {
+    /// An open file at its start, without a name.
+    #[must_use]
+    pub fn new(kind: Kind, flags: u64) -> OpenFile {
+        OpenFile { kind, offset: 0, flags, name: None }
+    }
+
     /// Whether it may be read.
     #[must_use]
     pub fn readable(&self) -> bool {
-        self.flags & (flag::ACCESS | flag::PATH) != flag::WRITE_ONLY && self.flags & flag::PATH == 0
+        matches!(self.flags & flag::ACCESS, flag::READ_ONLY | flag::READ_WRITE) && self.flags & flag::PATH == 0
     }
 
     /// Whether it may be written.
     #[must_use]
     pub fn writable(&self) -> bool {
-        self.flags & flag::ACCESS != flag::READ_ONLY && self.flags & flag::PATH == 0
+        matches!(self.flags & flag::ACCESS, flag::WRITE_ONLY | flag::READ_WRITE) && self.flags & flag::PATH == 0
+    }
+
+    /// Whether it waits where there is nothing to be done yet.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.flags & flag::NON_BLOCKING == 0
+    }
+
+    /// Whether it is a name only, which most calls take for no file at all.
+    #[must_use]
+    pub fn is_name(&self) -> bool {
+        matches!(self.kind, Kind::Name(_))
     }
 }
 
-/// What a number of the process stands for.
-#[derive(Clone, Copy, Debug)]
-pub struct Descriptor {
-    file: usize,
-    /// Close when another program is executed.
-    pub close_on_exec: bool,
-}
-
-/// Where a duplicate goes.
-#[derive(Clone, Copy, Debug)]
-pub enum Place {
-    /// The lowest free descriptor from here on.
-    From(u64),
-    /// Here.
-    At(u64),
+/// The program that runs.
+#[derive(Debug)]
+pub struct Program {
+    /// Where its file lies.
+    pub place: Place,
+    /// The path by which it was found.
+    pub path: Vec<u8>,
 }
 
 /// The process's files.
 #[derive(Debug)]
 pub struct Files {
-    /// The root image.
-    pub root: Root,
+    /// All names.
+    pub tree: Tree,
+    /// All pipes.
+    pub pipes: Pipes,
+    /// The root directory of paths.
+    pub root: Place,
     /// The working directory.
-    pub working_directory: Nid,
-    /// The path of the program that runs.
-    pub program: Vec<u8>,
+    pub working_directory: Place,
+    /// The program.
+    pub program: Program,
+    /// Who the process is.
+    pub who: Credentials,
     /// Permissions that new files would not get.
     pub umask: u64,
+    /// When the process started, in nanoseconds since 1970.
+    pub started: u64,
     descriptors: Vec<Option<Descriptor>>,
     /// Open files with how many descriptors stand for each; a hole where none does.
     open: Vec<Option<(OpenFile, usize)>>,
 }
 
 impl Files {
-    /// The files of a fresh process: the three standard streams. Bit n of `terminals`: stream n is a terminal.
+    /// The files of a fresh process that stands in the root directory: the three standard streams. Bit n of `terminals`: stream n is a terminal.
     #[must_use]
-    pub fn new(root: Root, program: Vec<u8>, terminals: u32) -> Files {
-        let mut files =
-            Files { root, working_directory: root.image.root(), program, umask: 0o022, descriptors: Vec::new(), open: Vec::new() };
+    pub fn new(tree: Tree, who: Credentials, terminals: u32, started: u64) -> Files {
+        let root = tree.root();
+        let mut files = Files {
+            tree,
+            pipes: Pipes::default(),
+            root,
+            working_directory: root,
+            program: Program { place: root, path: Vec::new() },
+            who,
+            umask: 0o022,
+            started,
+            descriptors: Vec::new(),
+            open: Vec::new(),
+        };
         for (number, stream) in [Standard::Input, Standard::Output, Standard::Errors].into_iter().enumerate() {
             let terminal = terminals >> number & 1 != 0;
             let access = match stream {
@@ -165,124 +230,111 @@ impl Files {
                 Standard::Input => flag::READ_ONLY,
                 Standard::Output | Standard::Errors => flag::WRITE_ONLY,
             };
-            let file = OpenFile { kind: Kind::Console { stream, terminal }, offset: 0, flags: access };
-            files.descriptors.push(Some(Descriptor { file: number, close_on_exec: false }));
-            files.open.push(Some((file, 1)));
+            files.start_with(OpenFile::new(Kind::Console { stream, terminal }, access));
         }
         files
     }
 
-    /// What a number stands for.
+    /// The place of what a descriptor stands for.
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
-        // File descriptors are ints: the upper half of the register says nothing.
-        self.descriptors.get_mut(fd as u32 as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+    pub fn place(&self, fd: u64) -> Result<Place, Errno> {
+        let file = self.look(fd)?;
+        Ok(self.place_of(file).unwrap_or(Place::Descriptor(fd as u32)))
     }
 
-    /// The open file that a descriptor stands for.
-    ///
-    /// # Errors
-    /// `EBADF`.
-    pub fn get(&mut self, fd: u64) -> Result<&mut OpenFile, Errno> {
-        let Descriptor { file, .. } = *self.descriptor(fd)?;
-        self.open.get_mut(file).and_then(Option::as_mut).map(|(file, _)| file).ok_or(Errno::EBADF)
-    }
-
-    /// Opens a file at the lowest free descriptor.
-    ///
-    /// # Errors
-    /// `EMFILE`.
-    pub fn insert(&mut self, file: OpenFile, close_on_exec: bool) -> Result<u64, Errno> {
-        let fd = self.free_from(0)?;
-        let place = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
-        if place == self.open.len() {
-            self.open.push(None);
+    /// The place of an open file. `None`: it has none.
+    fn place_of(&self, file: &OpenFile) -> Option<Place> {
+        match &file.kind {
+            Kind::Image(place, _) => Some(self.tree.settle(Place::Image(*place))),
+            Kind::Node(id) => Some(Place::Node(*id)),
+            Kind::Directory(place) | Kind::Name(place) | Kind::Device(_, place) => Some(self.tree.settle(*place)),
+            Kind::Pipe(id) => self.pipes.get(*id).ok()?.place,
+            Kind::Text(entry, ..) => Some(Place::Proc(*entry)),
+            Kind::Console { .. } | Kind::Event(_) => None,
         }
-        self.open[place] = Some((file, 1));
-        self.set(fd, Descriptor { file: place, close_on_exec });
-        Ok(fd)
     }
 
-    /// The lowest free descriptor that is not below `minimum`.
-    fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
-        (minimum..OPEN_MAX).find(|fd| self.descriptors.get(*fd as usize).is_none_or(Option::is_none)).ok_or(Errno::EMFILE)
-    }
-
-    fn set(&mut self, fd: u64, descriptor: Descriptor) {
-        let index = fd as usize;
-        if self.descriptors.len() <= index {
-            self.descriptors.resize(index + 1, None);
-        }
-        self.descriptors[index] = Some(descriptor);
-    }
-
-    /// Closes a descriptor, and its file with its last one.
+    /// What is known of a place.
     ///
     /// # Errors
-    /// `EBADF`.
-    pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
-        let Descriptor { file, .. } = *self.descriptor(fd)?;
-        self.descriptors[fd as u32 as usize] = None;
-        if let Some((_, references)) = &mut self.open[file] {
-            *references -= 1;
-            if *references == 0 {
-                self.open[file] = None;
+    /// `ENOENT`, `EIO`, `EBADF`.
+    pub fn status(&self, place: Place) -> Result<Status, Errno> {
+        match place {
+            Place::Proc(entry) => Ok(self.proc_status(entry)),
+            Place::Descriptor(fd) => self.status_of(self.look(fd.into())?),
+            _ => self.tree.status(place),
+        }
+    }
+
+    /// What is known of an open file.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EIO`, `EBADF`.
+    pub fn status_of(&self, file: &OpenFile) -> Result<Status, Errno> {
+        const FIFO: u32 = 0o010_600;
+        const TERMINAL: u32 = 0o020_620;
+        let now = time(self.started);
+        if let Some(place) = self.place_of(file) {
+            return self.status(place);
+        }
+        Ok(match &file.kind {
+            Kind::Console { stream, terminal: true } => {
+                Status { numbers: (136, 0), ..Status::made_up(minor::TERMINALS, 3 + *stream as u64, TERMINAL, now) }
             }
-        }
-        Ok(())
-    }
-
-    /// Makes another descriptor for the file of `fd`; what stood where it goes is closed first.
-    ///
-    /// # Errors
-    /// `EBADF`, `EINVAL`, `EMFILE`.
-    pub fn duplicate(&mut self, fd: u64, place: Place, close_on_exec: bool) -> Result<u64, Errno> {
-        let Descriptor { file, .. } = *self.descriptor(fd)?;
-        let to = match place {
-            Place::From(minimum) if minimum >= OPEN_MAX => return Err(Errno::EINVAL),
-            Place::From(minimum) => self.free_from(minimum)?,
-            Place::At(to) if to >= OPEN_MAX => return Err(Errno::EBADF),
-            Place::At(to) => {
-                // That nothing was open there is no error.
-                let _ = self.close(to);
-                to
+            Kind::Console { stream, .. } => Status::made_up(minor::PIPES, 1 + *stream as u64, FIFO, now),
+            Kind::Pipe(id) => {
+                let mut status = Status::made_up(minor::PIPES, 16 + self.pipes.get(*id)?.number, FIFO, now);
+                (status.uid, status.gid) = (self.who.user.effective, self.who.group.effective);
+                status
             }
-        };
-        if let Some((_, references)) = &mut self.open[file] {
-            *references += 1;
-        }
-        self.set(to, Descriptor { file, close_on_exec });
-        Ok(to)
+            _ => Status::made_up(minor::ANONYMOUS, 1, 0o600, now),
+        })
     }
 
-    /// The file of a descriptor, for mapping it. Nothing of the image can be mapped shared and writable.
+    /// Hands the names of a directory to `take`, from a position on, until it wants no more.
     ///
     /// # Errors
-    /// `EBADF`, `EACCES`, `ENODEV`.
-    pub fn mappable(&mut self, fd: u64, shared_writable: bool) -> Result<ImageFile, Errno> {
-        let file = self.get(fd)?;
-        if !file.readable() || shared_writable {
-            return Err(Errno::EACCES);
-        }
-        match file.kind {
-            Kind::Regular(_, file) => Ok(file),
-            _ => Err(Errno::ENODEV),
+    /// `ENOTDIR`, `ENOENT`, `EIO`.
+    pub fn list(&self, directory: Place, position: u64, take: impl FnMut(Listed<'_>) -> bool) -> Result<(), Errno> {
+        match directory {
+            Place::Proc(entry) => self.list_proc(entry, position, take),
+            _ => self.tree.list(directory, position, take),
         }
     }
 
-    /// Opens something of the image.
-    ///
-    /// # Errors
-    /// `ENXIO` for devices and sockets of the image, which nobody serves.
-    pub fn kind_of(&self, inode: Inode, path_only: bool) -> Result<Kind, Errno> {
-        match inode.kind {
-            _ if path_only => Ok(Kind::Name(inode)),
-            FileType::Regular => Ok(Kind::Regular(inode, ImageFile::new(&self.root, &inode)?)),
-            FileType::Directory => Ok(Kind::Directory(inode)),
-            FileType::Symlink => Err(Errno::ELOOP),
-            _ => Err(Errno::ENXIO),
+    /// The path by which a file was opened, if it still leads there.
+    fn path_of_open(&self, file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        let Some(OpenName { directory, name }) = &file.name else { return Ok(b"/ (deleted)".to_vec()) };
+        let mut path = self.path_of(*directory).ok().flatten().unwrap_or_default();
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        let leads = self.lookup(*directory, name).ok().map(|place| self.tree.settle(place));
+        if leads.is_none() || leads != self.place_of(file) {
+            path.extend_from_slice(b" (deleted)");
+        }
+        Ok(path)
+    }
+
+    /// Whether somebody has a place open, or stands there.
+    fn is_open(&self, place: Place) -> bool {
+        let is = |other| self.tree.settle(other) == place;
+        is(self.working_directory)
+            || is(self.root)
+            || is(self.program.place)
+            || self.open.iter().flatten().any(|(file, _)| self.place_of(file) == Some(place))
+    }
+
+    /// Forgets what has no name any more, if nobody has it open.
+    pub fn release(&mut self, place: Place) {
+        if let Place::Node(id) = self.tree.settle(place)
+            && self.tree.node(id).is_ok_and(|node| node.links == 0)
+            && !self.is_open(Place::Node(id))
+        {
+            self.tree.forget(id);
         }
     }
 }

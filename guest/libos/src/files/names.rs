@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From paths to what they name: files of the root image, and the few names of `/dev` and `/proc` that the libOS makes up.
+//! From paths to places: the walk along names and links, as Linux walks.
 
-use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Device, Files, Kind};
-use crate::erofs::{FileType, Inode, LastLink, Nid, Position};
+use super::tree::node::Owner;
+use super::tree::{NAME_MAX, Place};
+use super::{Files, Kind};
+use crate::credentials::EXECUTE;
+use crate::erofs::FileType;
 use crate::errno::Errno;
 
 /// Stands for the working directory in place of a descriptor.
@@ -14,131 +16,375 @@ pub const AT_FDCWD: i32 = -100;
 pub const CURRENT: u64 = AT_FDCWD as u64;
 /// Do not follow a symbolic link at the end.
 pub const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+/// Follow it, where that is not usual.
+pub const AT_SYMLINK_FOLLOW: u64 = 0x400;
 /// An empty path names the descriptor itself.
 pub const AT_EMPTY_PATH: u64 = 0x1000;
 
-/// Directories may be nested this deep when a path is made from an inode.
-const DEPTH_MAX: usize = 256;
+/// As many symbolic links as Linux follows in one path.
+const LINKS_MAX: usize = 40;
+/// Directories may be nested this deep when a path is made from a place.
+const DEPTH_MAX: usize = 4096;
 
-/// What the libOS makes up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Special {
-    /// A device.
-    Device(Device),
-    /// A link to the file of a descriptor.
-    Descriptor(u64),
-    /// A link to the program that runs.
-    Program,
-    /// The controlling terminal, which nobody has.
-    Terminal,
+/// A name of a directory, copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    bytes: [u8; NAME_MAX],
+    length: u8,
 }
 
-/// What an absolute path stands for if the libOS makes it up. `.` and `..` are not looked through: who writes them means the image.
-#[must_use]
-pub fn special(path: &[u8]) -> Option<Special> {
-    let number = |digits: &[u8]| core::str::from_utf8(digits).ok()?.parse::<u32>().ok().map(|fd| Special::Descriptor(fd.into()));
-    match path {
-        b"/dev/null" => Some(Special::Device(Device::Null)),
-        b"/dev/zero" => Some(Special::Device(Device::Zero)),
-        b"/dev/full" => Some(Special::Device(Device::Full)),
-        b"/dev/random" | b"/dev/urandom" => Some(Special::Device(Device::Random)),
-        b"/dev/stdin" => Some(Special::Descriptor(0)),
-        b"/dev/stdout" => Some(Special::Descriptor(1)),
-        b"/dev/stderr" => Some(Special::Descriptor(2)),
-        b"/dev/tty" => Some(Special::Terminal),
-        b"/proc/self/exe" | b"/proc/1/exe" => Some(Special::Program),
-        _ => path.strip_prefix(b"/dev/fd/").or_else(|| path.strip_prefix(b"/proc/self/fd/")).and_then(number),
+impl Name {
+    /// A copy of a name.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`.
+    pub fn new(name: &[u8]) -> Result<Name, Errno> {
+        let mut bytes = [0; NAME_MAX];
+        bytes.get_mut(..name.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(name);
+        Ok(Name { bytes, length: name.len() as u8 })
     }
+
+    /// The name.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// What a path ends with.
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack, where a box would cost more")]
+#[derive(Clone, Copy, Debug)]
+pub enum Last {
+    /// A name.
+    Name(Name),
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// Nothing: it is the root.
+    Root,
+}
+
+/// How to walk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Way {
+    /// Follow a symbolic link at the end.
+    pub follow: bool,
+    /// A slash at the end asks for a directory, through a link if need be; else it is for the caller to look at.
+    pub strict: bool,
+    /// Bits of [`resolve`].
+    pub resolve: u64,
+}
+
+/// Bits of `RESOLVE_`.
+pub mod resolve {
+    /// Stay on one volume.
+    pub const NO_XDEV: u64 = 1;
+    /// Follow no link of `/proc` that is more than a path.
+    pub const NO_MAGICLINKS: u64 = 2;
+    /// Follow no link.
+    pub const NO_SYMLINKS: u64 = 4;
+    /// Stay below the directory.
+    pub const BENEATH: u64 = 8;
+    /// The directory is the root.
+    pub const IN_ROOT: u64 = 16;
+    /// Do not wait for a disk; nothing here could tell.
+    pub const CACHED: u64 = 32;
+}
+
+impl Way {
+    /// To what a path names, through a link at its end.
+    pub const FOLLOW: Way = Way { follow: true, strict: true, resolve: 0 };
+    /// To what a path names, be it a link.
+    pub const KEEP: Way = Way { follow: false, strict: true, resolve: 0 };
+    /// To a name that shall be made, removed or moved.
+    pub const NAME: Way = Way { follow: false, strict: false, resolve: 0 };
+
+    /// To what a path names, with flags of the `at` calls.
+    #[must_use]
+    pub const fn of(flags: u64) -> Way {
+        if flags & AT_SYMLINK_NOFOLLOW != 0 { Way::KEEP } else { Way::FOLLOW }
+    }
+}
+
+/// Where a walk ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The directory of the last name.
+    pub directory: Place,
+    /// The last name.
+    pub last: Last,
+    /// Where it leads, if anywhere.
+    pub place: Option<Place>,
+    /// A slash followed.
+    pub slash: bool,
+}
+
+/// Where a symbolic link leads.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// Along a path.
+    Path(&'a [u8]),
+    /// Here.
+    Place(Place),
 }
 
 impl Files {
     /// The directory from which a path is looked up.
-    fn base(&mut self, directory: u64, path: &[u8]) -> Result<Nid, Errno> {
+    fn base(&self, directory: u64, path: &[u8]) -> Result<Place, Errno> {
         if path.starts_with(b"/") {
-            return Ok(self.root.image.root());
+            return Ok(self.root);
         }
         if directory as i32 == AT_FDCWD {
             return Ok(self.working_directory);
         }
-        match self.get(directory)?.kind {
-            Kind::Directory(inode) => Ok(inode.nid),
-            Kind::Name(inode) if inode.kind == FileType::Directory => Ok(inode.nid),
+        match self.look(directory)?.kind {
+            Kind::Directory(place) | Kind::Name(place) => Ok(place),
             _ => Err(Errno::ENOTDIR),
         }
     }
 
-    /// Finds what a path names in the root image.
+    /// What a place is, and who may do what with it.
+    fn seen(&self, place: Place) -> Result<(Option<FileType>, Owner), Errno> {
+        let status = self.status(place)?;
+        Ok((status.kind(), status.owner()))
+    }
+
+    /// Finds a name in a directory; neither `.` nor `..`.
     ///
     /// # Errors
-    /// Those of looking up paths.
-    pub fn resolve(&mut self, directory: u64, path: &[u8], last_link: LastLink) -> Result<Inode, Errno> {
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EIO`.
+    pub fn lookup(&self, directory: Place, name: &[u8]) -> Result<Place, Errno> {
+        match directory {
+            Place::Proc(entry) => self.lookup_proc(entry, name),
+            _ => self.tree.lookup(directory, name),
+        }
+    }
+
+    /// The directory above a directory.
+    fn parent(&self, directory: Place) -> Result<Place, Errno> {
+        match directory {
+            Place::Proc(entry) => Ok(entry.parent().map_or_else(|| self.tree.root(), Place::Proc)),
+            _ => self.tree.parent(directory),
+        }
+    }
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is none. `ENOENT`: nowhere.
+    pub fn target(&self, link: Place) -> Result<Target<'_>, Errno> {
+        match link {
+            Place::Proc(entry) => self.proc_target(entry),
+            _ => self.tree.target(link).map(Target::Path),
+        }
+    }
+
+    /// Walks along a path from a directory (a descriptor, or [`CURRENT`]).
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EIO`; `EBADF`; `EXDEV`: it led where it was told not to.
+    pub fn walk(&self, directory: u64, path: &[u8], way: Way) -> Result<Found, Errno> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
-        let base = self.base(directory, path)?;
-        Ok(self.root.image.resolve(base, path, last_link)?)
+        let base = if way.resolve & resolve::IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
+        let base = self.tree.settle(base);
+        let confined = way.resolve & (resolve::IN_ROOT | resolve::BENEATH) != 0;
+        let root = if confined { base } else { self.tree.settle(self.root) };
+        if path.starts_with(b"/") && way.resolve & resolve::BENEATH != 0 {
+            return Err(Errno::EXDEV);
+        }
+        let mut walk = Walk { files: self, way, root, pending: [&[]; LINKS_MAX + 1], top: 0, links: 0, here: base, seen: self.seen(base)? };
+        walk.pending[0] = path;
+        let found = walk.run()?;
+        if way.resolve & resolve::NO_XDEV != 0 && found.place.is_some_and(|place| self.tree.volume_of(place) != self.tree.volume_of(base)) {
+            return Err(Errno::EXDEV);
+        }
+        Ok(found)
     }
 
-    /// The path of a directory, found by walking up.
+    /// Finds what a path names.
     ///
     /// # Errors
-    /// `ENOENT`: it has none.
-    pub fn path_of(&self, directory: Nid) -> Result<Vec<u8>, Errno> {
-        let image = &self.root.image;
-        let mut names: Vec<&[u8]> = Vec::new();
-        let mut here = directory;
-        while here != image.root() {
-            if names.len() == DEPTH_MAX {
+    /// Those of [`Files::walk`].
+    pub fn find(&self, directory: u64, path: &[u8], way: Way) -> Result<Place, Errno> {
+        self.walk(directory, path, way)?.place.ok_or(Errno::ENOENT)
+    }
+
+    /// Finds what a path names with flags of the `at` calls: the descriptor itself if it is empty and may be.
+    ///
+    /// # Errors
+    /// Those of [`Files::walk`].
+    pub fn find_at(&self, directory: u64, path: &[u8], flags: u64) -> Result<Place, Errno> {
+        if !path.is_empty() || flags & AT_EMPTY_PATH == 0 {
+            return self.find(directory, path, Way::of(flags));
+        }
+        if directory as i32 == AT_FDCWD { Ok(self.working_directory) } else { self.place(directory) }
+    }
+
+    /// The path of a directory, found by walking up. `None`: it cannot be reached from the root.
+    ///
+    /// # Errors
+    /// `ENOENT`: it was removed. `ENAMETOOLONG`, `EIO`.
+    pub fn path_of(&self, directory: Place) -> Result<Option<Vec<u8>>, Errno> {
+        let (root, top) = (self.tree.settle(self.root), self.tree.root());
+        let mut reversed: Vec<u8> = Vec::new();
+        let mut here = self.tree.settle(directory);
+        let mut depth = 0;
+        while here != root {
+            if here == top {
+                return Ok(None);
+            }
+            depth += 1;
+            if depth > DEPTH_MAX {
                 return Err(Errno::ENAMETOOLONG);
             }
-            let parent = image.directory(&image.inode(here)?)?.lookup(b"..")?;
-            let mut entries = image.directory(&image.inode(parent)?)?.entries(Position(0));
-            let own = |entry: &crate::erofs::Entry<'_>| entry.nid == here && entry.name != b"." && entry.name != b"..";
-            names.push(entries.find_map(|entry| entry.ok().filter(own)).ok_or(Errno::ENOENT)?.name);
+            let parent = self.tree.settle(self.parent(here)?);
+            let number = self.status(here)?.number;
+            let mut found = false;
+            self.list(parent, 0, |listed| {
+                let is_candidate = listed.number == number && !matches!(listed.name, b"." | b"..");
+                found = is_candidate && self.lookup(parent, listed.name).is_ok_and(|place| place == here);
+                if found {
+                    reversed.extend(listed.name.iter().rev());
+                    reversed.push(b'/');
+                }
+                !found
+            })?;
+            if !found {
+                return Err(Errno::ENOENT);
+            }
             here = parent;
         }
-        let mut path: Vec<u8> = names.iter().rev().flat_map(|name| b"/".iter().chain(*name).copied()).collect();
-        if path.is_empty() {
-            path.push(b'/');
+        if reversed.is_empty() {
+            reversed.push(b'/');
         }
-        Ok(path)
-    }
-
-    /// Where a link that the libOS makes up leads. `None`: it is no link.
-    ///
-    /// # Errors
-    /// `ENOENT`: the descriptor is not open.
-    pub fn special_target(&mut self, special: Special) -> Result<Option<Vec<u8>>, Errno> {
-        let fd = match special {
-            Special::Program => return Ok(Some(self.program.clone())),
-            Special::Descriptor(fd) => fd,
-            Special::Device(_) | Special::Terminal => return Ok(None),
-        };
-        let kind = self.get(fd).map_err(|_| Errno::ENOENT)?.kind;
-        Ok(Some(match kind {
-            Kind::Console { terminal: true, .. } => b"/dev/console".to_vec(),
-            Kind::Console { .. } => format!("pipe:[{}]", fd + 1).into_bytes(),
-            Kind::Directory(inode) => self.path_of(inode.nid)?,
-            Kind::Regular(inode, _) | Kind::Name(inode) => format!("image:[{}]", inode.nid).into_bytes(),
-            Kind::Device(Device::Null) => b"/dev/null".to_vec(),
-            Kind::Device(Device::Zero) => b"/dev/zero".to_vec(),
-            Kind::Device(Device::Full) => b"/dev/full".to_vec(),
-            Kind::Device(Device::Random) => b"/dev/urandom".to_vec(),
-        }))
+        reversed.reverse();
+        Ok(Some(reversed))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{Device, Special, special};
+/// A walk along a path.
+struct Walk<'a> {
+    files: &'a Files,
+    way: Way,
+    root: Place,
+    /// What is left of the path, and above it of each link's target that is being followed.
+    pending: [&'a [u8]; LINKS_MAX + 1],
+    top: usize,
+    links: usize,
+    here: Place,
+    seen: (Option<FileType>, Owner),
+}
 
-    #[test]
-    fn made_up_names_are_known_and_others_are_not() {
-        assert_eq!(special(b"/dev/null"), Some(Special::Device(Device::Null)));
-        assert_eq!(special(b"/dev/fd/12"), Some(Special::Descriptor(12)));
-        assert_eq!(special(b"/proc/self/fd/0"), Some(Special::Descriptor(0)));
-        for other in [b"/dev/fd/".as_slice(), b"/dev/fd/x", b"dev/null", b"/dev/null/", b"/proc/self/fd/99999999999999999999"] {
-            assert_eq!(special(other), None);
+impl<'a> Walk<'a> {
+    fn run(&mut self) -> Result<Found, Errno> {
+        if self.pending[0].starts_with(b"/") {
+            self.jump(self.root)?;
+        }
+        let mut found = Found { directory: self.here, last: Last::Root, place: Some(self.here), slash: false };
+        loop {
+            let text = self.pending[self.top];
+            let text = &text[text.iter().take_while(|byte| **byte == b'/').count()..];
+            if text.is_empty() {
+                let Some(below) = self.top.checked_sub(1) else { return Ok(found) };
+                self.top = below;
+                continue;
+            }
+            let (name, rest) = text.split_at(text.iter().position(|byte| *byte == b'/').unwrap_or(text.len()));
+            self.pending[self.top] = rest;
+            let left = &self.pending[..=self.top];
+            let at_end = left.iter().all(|rest| rest.iter().all(|byte| *byte == b'/'));
+            let slash = at_end && left.iter().any(|rest| !rest.is_empty());
+            self.check_search()?;
+            found = match name {
+                b"." => Found { directory: self.here, last: Last::Dot, place: Some(self.here), slash },
+                b".." => self.up(slash)?,
+                name => match self.step(name, at_end, slash)? {
+                    Some(found) => found,
+                    // A link was followed: if its target has no name in it, it is the root.
+                    None => {
+                        found = Found { directory: self.here, last: Last::Root, place: Some(self.here), slash: false };
+                        continue;
+                    }
+                },
+            };
+            if at_end {
+                let wants_directory = slash && self.way.strict && found.place.is_some();
+                return if wants_directory && self.seen.0 != Some(FileType::Directory) { Err(Errno::ENOTDIR) } else { Ok(found) };
+            }
+        }
+    }
+
+    /// Goes to a place.
+    fn jump(&mut self, place: Place) -> Result<(), Errno> {
+        self.seen = self.files.seen(place)?;
+        self.here = place;
+        Ok(())
+    }
+
+    /// Checks that names may be looked up here.
+    fn check_search(&self) -> Result<(), Errno> {
+        match self.seen {
+            (Some(FileType::Directory), owner) if self.files.who.may(owner, true, EXECUTE) => Ok(()),
+            (Some(FileType::Directory), _) => Err(Errno::EACCES),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn up(&mut self, slash: bool) -> Result<Found, Errno> {
+        if self.here == self.root {
+            if self.way.resolve & resolve::BENEATH != 0 {
+                return Err(Errno::EXDEV);
+            }
+        } else {
+            self.jump(self.files.parent(self.here)?)?;
+        }
+        Ok(Found { directory: self.here, last: Last::DotDot, place: Some(self.here), slash })
+    }
+
+    /// Goes to what a name leads to. `None`: it was a link, whose target is pending now.
+    fn step(&mut self, name: &'a [u8], at_end: bool, slash: bool) -> Result<Option<Found>, Errno> {
+        let directory = self.here;
+        // On the way nobody asks for the name.
+        let found = |place| {
+            let last = if at_end { Last::Name(Name::new(name)?) } else { Last::Dot };
+            Ok(Some(Found { directory, last, place, slash }))
+        };
+        let place = match self.files.lookup(directory, name) {
+            Err(Errno::ENOENT) if at_end => return found(None),
+            place => place?,
+        };
+        let seen = self.files.seen(place)?;
+        let follow = !at_end || if slash { self.way.strict } else { self.way.follow };
+        if seen.0 != Some(FileType::Symlink) || !follow {
+            (self.here, self.seen) = (place, seen);
+            return found(Some(place));
+        }
+        if self.links == LINKS_MAX || self.way.resolve & resolve::NO_SYMLINKS != 0 {
+            return Err(Errno::ELOOP);
+        }
+        self.links += 1;
+        match self.files.target(place)? {
+            Target::Place(_) if self.way.resolve & resolve::NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
+            Target::Place(_) if self.way.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => Err(Errno::EXDEV),
+            Target::Place(place) => {
+                self.jump(place)?;
+                found(Some(place))
+            }
+            Target::Path([]) => Err(Errno::ENOENT),
+            Target::Path(path) => {
+                if path.starts_with(b"/") {
+                    if self.way.resolve & resolve::BENEATH != 0 {
+                        return Err(Errno::EXDEV);
+                    }
+                    self.jump(self.root)?;
+                }
+                self.top += 1;
+                self.pending[self.top] = path;
+                Ok(None)
+            }
         }
     }
 }

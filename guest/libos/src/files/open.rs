@@ -1,63 +1,256 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening what a path names.
+//! Opening what a path names, and making it if it is not there.
 
-use super::names::{Special, special};
-use super::{Files, Kind, OpenFile, flag};
-use crate::erofs::{FileType, LastLink};
+use super::names::{Found, Last, Way};
+use super::tree::content::Content;
+use super::tree::node::{Body, NodeId, Owner};
+use super::tree::{Named, Place};
+use super::{Device, Files, Kind, OpenFile, OpenName, Standard, flag};
+use crate::credentials::{EXECUTE, READ, WRITE};
+use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+
+/// Bits of a mode that a new file may get.
+const MODE: u64 = 0o7777;
+/// The bit that gives a directory's group to what is made in it.
+const SET_GROUP: u16 = 0o2000;
+/// The bit that lets only owners remove names from a directory.
+const STICKY: u16 = 0o1000;
 
 impl Files {
     /// Opens what a path names.
     ///
     /// # Errors
-    /// Those of `open`, on a read-only file system.
-    pub fn open_path(&mut self, directory: u64, path: &[u8], flags: u64) -> Result<OpenFile, Errno> {
-        let kept = flags & !(flag::CLOSE_ON_EXEC | flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE);
-        let file = |kind| OpenFile { kind, offset: 0, flags: kept };
-        match special(path) {
-            Some(Special::Device(device)) => return Ok(file(Kind::Device(device))),
-            Some(Special::Terminal) => return Err(Errno::ENXIO),
-            Some(Special::Descriptor(fd)) => {
-                let kind = self.get(fd).map_err(|_| Errno::ENOENT)?.kind;
-                return Ok(file(kind));
-            }
-            Some(Special::Program) => {
-                let program = self.program.clone();
-                return self.open_path(directory, &program, flags);
-            }
-            None => {}
+    /// Those of `openat2`, but for its own checks.
+    pub fn open_path(&mut self, directory: u64, path: &[u8], flags: u64, mode: u64, resolve: u64, now: Time) -> Result<OpenFile, Errno> {
+        let flags =
+            if flags & flag::PATH != 0 { flags & (flag::PATH | flag::DIRECTORY | flag::NO_FOLLOW | flag::CLOSE_ON_EXEC) } else { flags };
+        if flags & flag::TEMPORARY != 0 {
+            return self.open_temporary(directory, path, flags, mode, now);
         }
-        let writing = flags & flag::ACCESS != flag::READ_ONLY || flags & flag::TRUNCATE != 0;
-        let path_only = flags & flag::PATH != 0;
-        let last_link = if flags & flag::NO_FOLLOW != 0 { LastLink::Keep } else { LastLink::Follow };
-        let inode = match self.resolve(directory, path, last_link) {
-            Err(Errno::ENOENT) if flags & flag::CREATE != 0 && !path.is_empty() => return Err(self.no_new_name(directory, path)),
-            found => found?,
+        if flags & flag::CREATE != 0 && flags & flag::DIRECTORY != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let create = flags & flag::CREATE != 0;
+        let follow = flags & flag::NO_FOLLOW == 0 && !(create && flags & flag::EXCLUSIVE != 0);
+        let found = self.walk(directory, path, Way { follow, strict: !create, resolve })?;
+        if create && found.slash && matches!(found.last, Last::Name(_)) {
+            return Err(Errno::EISDIR);
+        }
+        let Some(place) = found.place else {
+            if !create {
+                return Err(Errno::ENOENT);
+            }
+            let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
+            return Ok(self.named(OpenFile::new(Kind::Node(id), kept(flags)), &found));
         };
-        if flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0 {
-            return Err(Errno::EEXIST);
+        if create {
+            match self.status(place)?.kind() {
+                _ if flags & flag::EXCLUSIVE != 0 => return Err(Errno::EEXIST),
+                Some(FileType::Directory) => return Err(Errno::EISDIR),
+                _ => {}
+            }
         }
-        if flags & flag::DIRECTORY != 0 && inode.kind != FileType::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        if !path_only && writing {
-            return Err(if inode.kind == FileType::Directory && flags & flag::TEMPORARY == 0 { Errno::EISDIR } else { Errno::EROFS });
-        }
-        Ok(file(self.kind_of(inode, path_only)?))
+        let kind = self.open_place(place, flags, now)?;
+        Ok(self.named(OpenFile::new(kind, kept(flags)), &found))
     }
 
-    /// Why a name cannot be made: its directory is missing, or the image is read-only.
-    pub fn no_new_name(&mut self, directory: u64, path: &[u8]) -> Errno {
-        let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(&path[..0], |last| &path[..=last]);
-        let parent: &[u8] = match trimmed.iter().rposition(|byte| *byte == b'/') {
-            Some(0) => b"/",
-            Some(slash) => &trimmed[..slash],
-            None => b".",
-        };
-        match self.resolve(directory, parent, LastLink::Follow) {
-            Ok(inode) if inode.kind == FileType::Directory => Errno::EROFS,
-            Ok(_) => Errno::ENOTDIR,
-            Err(error) => error,
+    /// The open file with the name by which it was found.
+    fn named(&self, mut file: OpenFile, found: &Found) -> OpenFile {
+        if let (Last::Name(name), false) = (&found.last, matches!(file.kind, Kind::Directory(_))) {
+            file.name = Some(OpenName { directory: found.directory, name: name.bytes().into() });
+        }
+        file
+    }
+
+    /// Makes a file at a name that was not there.
+    ///
+    /// # Errors
+    /// `EISDIR`: it is no name. `EACCES`, `ENOENT`, `ENOSPC`, `EIO`.
+    fn create(&mut self, found: &Found, body: Body, mode: u64, now: Time) -> Result<NodeId, Errno> {
+        let Last::Name(name) = &found.last else { return Err(Errno::EISDIR) };
+        self.check_change(found.directory)?;
+        let owner = self.new_owner(found.directory, mode, false)?;
+        self.tree.create(Named { directory: found.directory, name: name.bytes() }, body, owner, now)
+    }
+
+    /// Who owns what the process makes in a directory, and its permissions.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EIO`.
+    pub fn new_owner(&self, directory: Place, mode: u64, is_directory: bool) -> Result<Owner, Errno> {
+        let above = self.status(directory)?.owner();
+        let inherits = above.permissions & SET_GROUP != 0;
+        let permissions = (mode & !self.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
+        let gid = if inherits { above.gid } else { self.who.group.effective };
+        Ok(Owner { uid: self.who.user.effective, gid, permissions })
+    }
+
+    /// Checks that names of a directory may be added or removed.
+    ///
+    /// # Errors
+    /// `EACCES`; `ENOENT`: the directory was removed; `EPERM`: it is made up.
+    pub fn check_change(&self, directory: Place) -> Result<(), Errno> {
+        if matches!(directory, Place::Proc(_)) {
+            return Err(Errno::ENOENT);
+        }
+        self.check(directory, WRITE | EXECUTE)
+    }
+
+    /// Checks that the process may remove a name, which leads to `place`, from a directory.
+    ///
+    /// # Errors
+    /// `EACCES`; `EPERM`: names of this directory are only for their owners to remove.
+    pub fn check_removal(&self, directory: Place, place: Place) -> Result<(), Errno> {
+        self.check_change(directory)?;
+        let above = self.status(directory)?.owner();
+        let owns = self.who.owns(above) || self.who.owns(self.status(place)?.owner());
+        if above.permissions & STICKY != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    /// Checks that the process may do all of `wanted` with a place.
+    ///
+    /// # Errors
+    /// `EACCES`, `ENOENT`, `EIO`.
+    pub fn check(&self, place: Place, wanted: u64) -> Result<(), Errno> {
+        let status = self.status(place)?;
+        if self.who.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
+    }
+
+    /// Opens a place.
+    fn open_place(&mut self, place: Place, flags: u64, now: Time) -> Result<Kind, Errno> {
+        let status = self.status(place)?;
+        let kind = status.kind();
+        if flags & flag::DIRECTORY != 0 && kind != Some(FileType::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        if flags & flag::PATH != 0 {
+            return Ok(Kind::Name(place));
+        }
+        let (reads, writes) = wants(flags);
+        let writes = writes || flags & flag::TRUNCATE != 0;
+        match kind {
+            Some(FileType::Symlink) => return Err(Errno::ELOOP),
+            Some(FileType::Directory) if writes => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
+        if !self.who.may(status.owner(), status.is_directory(), wanted) {
+            return Err(Errno::EACCES);
+        }
+        if flags & flag::NO_ACCESS_TIME != 0 && !self.who.owns(status.owner()) {
+            return Err(Errno::EPERM);
+        }
+        match (place, kind) {
+            (Place::Proc(entry), Some(FileType::Regular)) => match entry.text() {
+                Some(text) if !writes => Ok(Kind::Text(entry, text, alloc::vec::Vec::new())),
+                _ => Err(Errno::EACCES),
+            },
+            (Place::Descriptor(fd), _) => self.open_again(fd, flags),
+            (_, Some(FileType::Directory)) => Ok(Kind::Directory(place)),
+            (_, Some(FileType::Regular)) => self.open_regular(place, flags, now),
+            (_, Some(FileType::CharacterDevice)) => self.open_device(place, status.numbers),
+            (_, Some(FileType::Fifo)) => self.open_fifo(place, flags),
+            _ => Err(Errno::ENXIO),
         }
     }
+
+    fn open_regular(&mut self, place: Place, flags: u64, now: Time) -> Result<Kind, Errno> {
+        if flags & flag::TRUNCATE != 0 {
+            let id = self.tree.own(place)?;
+            let node = self.tree.node_mut(id)?;
+            node.content_mut()?.resize(0)?;
+            node.touch(now);
+        }
+        match self.tree.settle(place) {
+            Place::Image(image) => Ok(Kind::Image(image, self.tree.image_file(image)?)),
+            Place::Node(id) => Ok(Kind::Node(id)),
+            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::ENXIO),
+        }
+    }
+
+    /// Opens a device by its numbers.
+    fn open_device(&self, place: Place, numbers: (u32, u32)) -> Result<Kind, Errno> {
+        let device = match numbers {
+            (1, 3) => Device::Null,
+            (1, 5) => Device::Zero,
+            (1, 7) => Device::Full,
+            (1, 8 | 9) => Device::Random,
+            (5, 0 | 1) if self.has_terminal() => return Ok(Kind::Console { stream: Standard::Output, terminal: true }),
+            _ => return Err(Errno::ENXIO),
+        };
+        Ok(Kind::Device(device, place))
+    }
+
+    fn open_fifo(&mut self, place: Place, flags: u64) -> Result<Kind, Errno> {
+        let (reads, writes) = wants(flags);
+        let (has_reader, _) = self.pipes.ends(place);
+        if writes && !reads && !has_reader && flags & flag::NON_BLOCKING != 0 {
+            return Err(Errno::ENXIO);
+        }
+        Ok(Kind::Pipe(self.pipes.open(Some(place), reads, writes)?))
+    }
+
+    /// Opens once more what a descriptor stands for that has no name.
+    fn open_again(&mut self, fd: u32, flags: u64) -> Result<Kind, Errno> {
+        let (reads, writes) = wants(flags);
+        match self.look(fd.into())?.kind {
+            Kind::Console { stream, terminal } => Ok(Kind::Console { stream, terminal }),
+            Kind::Pipe(id) => {
+                let pipe = self.pipes.get_mut(id)?;
+                pipe.readers += u32::from(reads);
+                pipe.writers += u32::from(writes);
+                Ok(Kind::Pipe(id))
+            }
+            _ => Err(Errno::ENXIO),
+        }
+    }
+
+    /// Whether the open file of a FIFO still waits for somebody at its other end.
+    #[must_use]
+    pub fn awaits_other_end(&self, file: &OpenFile) -> bool {
+        let Kind::Pipe(id) = file.kind else { return false };
+        let Ok(pipe) = self.pipes.get(id) else { return false };
+        pipe.place.is_some() && (file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0)
+    }
+
+    /// Opens a file without a name, beside those of a directory.
+    fn open_temporary(&mut self, directory: u64, path: &[u8], flags: u64, mode: u64, now: Time) -> Result<OpenFile, Errno> {
+        if flags & flag::DIRECTORY == 0 || !wants(flags).1 {
+            return Err(Errno::EINVAL);
+        }
+        let place = self.find(directory, path, Way::FOLLOW)?;
+        if !self.status(place)?.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        self.check_change(place)?;
+        let owner = self.new_owner(place, mode, false)?;
+        let id = self.nameless(place, owner, now)?;
+        self.tree.node_mut(id)?.temporary = flags & flag::EXCLUSIVE == 0;
+        Ok(OpenFile::new(Kind::Node(id), kept(flags)))
+    }
+
+    /// Makes a regular file without a name, on the volume of a place.
+    ///
+    /// # Errors
+    /// `ENOSPC`; `EOPNOTSUPP`: the place is made up.
+    pub fn nameless(&mut self, place: Place, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+        let volume = self.tree.volume_of(place).ok_or(Errno::EOPNOTSUPP)?;
+        self.tree.make(volume, Body::Regular(Content::default()), owner, now)
+    }
+}
+
+/// Whether flags ask for reading, and for writing.
+fn wants(flags: u64) -> (bool, bool) {
+    match flags & flag::ACCESS {
+        flag::READ_ONLY => (true, false),
+        flag::WRITE_ONLY => (false, true),
+        // Linux checks for both where it then allows neither.
+        _ => (true, true),
+    }
+}
+
+/// The flags that an open file keeps.
+fn kept(flags: u64) -> u64 {
+    flags & !(flag::CLOSE_ON_EXEC | flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE) & 0xffff_ffff
 }

@@ -16,6 +16,7 @@ pub mod remap;
 #[cfg(test)]
 mod tests;
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE, Permissions};
@@ -160,6 +161,30 @@ impl AddressSpace {
             }
         }
         if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Everything that is mapped or reserved, in order.
+    #[must_use]
+    pub fn all(&self) -> Vec<(PageRange, Region)> {
+        PageRange::new(0, user::END).map(|all| self.regions.pieces(all)).unwrap_or_default()
+    }
+
+    /// Bytes of all that is mapped or reserved.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.all().iter().map(|(range, _)| range.bytes()).sum()
+    }
+
+    /// What a mapping is called, if anything.
+    #[must_use]
+    pub fn name_of(&self, range: PageRange) -> &'static str {
+        if range.end() == self.stack_top {
+            "[stack]"
+        } else if (self.break_start.next_multiple_of(PAGE_SIZE)..self.break_end).contains(&range.start()) {
+            "[heap]"
+        } else {
+            ""
+        }
     }
 
     /// Whether nothing is mapped in the range.

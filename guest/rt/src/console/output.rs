@@ -158,9 +158,15 @@ pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Stop> {
     }
 }
 
-/// Sends bytes of the libOS.
-pub fn send_bytes(stream: Stream, bytes: &[u8]) {
-    send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)), false);
+/// Sends bytes that the libOS can see. Returns how many: fewer only if nobody reads the stream, or some of them lie in a volume and cannot be read.
+///
+/// # Errors
+/// The first of them cannot be read, or nobody reads the stream.
+pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, Stop> {
+    match send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)), false) {
+        (0, Some(stop)) => Err(stop),
+        (sent, _) => Ok(sent),
+    }
 }
 
 /// Waits until all output was taken, as it must be before the cell ends.

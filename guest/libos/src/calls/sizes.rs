@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changing how long files are and what they take.
+
+use pando_abi::PAGE_SIZE;
+use pando_rt::{clock, registers};
+
+use crate::credentials::WRITE;
+use crate::erofs::FileType;
+use crate::errno::Errno;
+use crate::files::names::{CURRENT, Way};
+use crate::files::status::time;
+use crate::files::transfer::drop_privileges;
+use crate::files::tree::content::{Content, SIZE_MAX};
+use crate::files::tree::node::NodeId;
+use crate::files::{Kind, flag};
+use crate::process::Process;
+use crate::user;
+
+/// `truncate(path, length)`.
+pub fn truncate(process: &mut Process, [path, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if length.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let files = &mut process.files;
+    let place = files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    match files.status(place)?.kind() {
+        Some(FileType::Directory) => return Err(Errno::EISDIR),
+        Some(FileType::Regular) => files.check(place, WRITE)?,
+        _ => return Err(Errno::EINVAL),
+    }
+    let id = files.tree.own(place)?;
+    change(process, id, |content| content.resize(length))
+}
+
+/// `ftruncate(fd, length)`.
+pub fn ftruncate(process: &mut Process, [fd, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if length.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = process.files.file(fd)?;
+    if !file.writable() {
+        return Err(Errno::EINVAL);
+    }
+    let id = process.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
+    change(process, id, |content| content.resize(length))
+}
+
+/// Changes a file's content, and takes note of when.
+fn change(process: &mut Process, id: NodeId, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<u64, Errno> {
+    let is_root = process.files.who.is_root();
+    let node = process.files.tree.node_mut(id)?;
+    change(node.content_mut()?)?;
+    node.touch(time(clock::wall()));
+    if !is_root {
+        drop_privileges(&mut node.owner.permissions);
+    }
+    Ok(0)
+}
+
+/// `fallocate(fd, mode, offset, length)`.
+pub fn fallocate(process: &mut Process, [fd, mode, offset, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const KEEP_SIZE: u64 = 1;
+    const PUNCH_HOLE: u64 = 2;
+    const ZERO_RANGE: u64 = 0x10;
+    const KNOWN: u64 = KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE;
+    let file = process.files.file(fd)?;
+    if offset.cast_signed() < 0 || length.cast_signed() <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let both = PUNCH_HOLE | ZERO_RANGE;
+    if mode & !KNOWN != 0 || mode & both == both || mode & PUNCH_HOLE != 0 && mode & KEEP_SIZE == 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if !file.writable() {
+        return Err(Errno::EBADF);
+    }
+    match file.kind {
+        Kind::Image(..) | Kind::Node(_) => {}
+        Kind::Pipe(_) => return Err(Errno::ESPIPE),
+        Kind::Directory(_) => return Err(Errno::EISDIR),
+        _ => return Err(Errno::ENODEV),
+    }
+    if mode & PUNCH_HOLE != 0 && file.flags & flag::APPEND != 0 {
+        return Err(Errno::EPERM);
+    }
+    let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
+    let memory = registers::memory();
+    if mode & PUNCH_HOLE == 0 && length / PAGE_SIZE > memory.quota.saturating_sub(memory.used) {
+        return Err(Errno::ENOSPC);
+    }
+    let id = process.files.writable_node(fd)?.ok_or(Errno::ENODEV)?;
+    change(process, id, |content| {
+        if mode & both != 0 {
+            content.punch(offset, length)?;
+        }
+        if mode & PUNCH_HOLE == 0 {
+            content.allocate(offset, length)?;
+            if mode & KEEP_SIZE == 0 && end > content.size() {
+                content.resize(end)?;
+            }
+        }
+        Ok(())
+    })
+}

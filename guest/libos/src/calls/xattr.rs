@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Extended attributes.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use pando_rt::clock;
+use pando_rt::user::{UserRange, read};
+
+use crate::credentials::{READ, WRITE};
+use crate::erofs::{FileType, Time};
+use crate::errno::Errno;
+use crate::files::names::{CURRENT, Way};
+use crate::files::status::time;
+use crate::files::transfer::deliver;
+use crate::files::tree::{Place, Setting, VALUE_MAX};
+use crate::process::Process;
+use crate::user::{self, Path};
+
+/// Bytes that the name of an attribute may have.
+const NAME_MAX: usize = 255;
+
+fn now() -> Time {
+    time(clock::wall())
+}
+
+/// The name of an attribute.
+fn name(address: u64) -> Result<Path, Errno> {
+    let name = user::path(address).map_err(|error| if error == Errno::ENAMETOOLONG { Errno::ERANGE } else { error })?;
+    if name.is_empty() || name.len() > NAME_MAX { Err(Errno::ERANGE) } else { Ok(name) }
+}
+
+/// What a path names, through a link at its end or not.
+fn find(process: &Process, path: u64, way: Way) -> Result<Place, Errno> {
+    process.files.find(CURRENT, &user::path(path)?, way)
+}
+
+/// What a descriptor stands for.
+fn opened(process: &mut Process, fd: u64) -> Result<Place, Errno> {
+    process.files.file(fd)?;
+    process.files.place(fd)
+}
+
+/// Whether an attribute of this name may be read or written, as `wanted` says.
+fn check(process: &Process, place: Place, name: &[u8], wanted: u64) -> Result<(), Errno> {
+    let status = process.files.status(place)?;
+    let who = &process.files.who;
+    if name.starts_with(b"user.") && name.len() > 5 {
+        if !matches!(status.kind(), Some(FileType::Regular | FileType::Directory)) {
+            return Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA });
+        }
+        return process.files.check(place, wanted);
+    }
+    let rest = |prefix: &[u8]| name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+    if matches!(name, b"user." | b"trusted." | b"security.") {
+        return Err(Errno::EINVAL);
+    }
+    match (rest(b"trusted."), rest(b"security.")) {
+        (true, _) if who.is_root() => Ok(()),
+        (true, _) => Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA }),
+        (_, true) if wanted == READ || who.is_root() => Ok(()),
+        (_, true) => Err(Errno::EPERM),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+/// Writes what an attribute says, or how long that is if there is no room at all.
+fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
+    let length = bytes.len() as u64;
+    if room == 0 {
+        return Ok(length);
+    }
+    if length > room {
+        return Err(Errno::ERANGE);
+    }
+    let done = deliver(UserRange::new(address, length)?, bytes)? as u64;
+    if done < length { Err(Errno::EFAULT) } else { Ok(length) }
+}
+
+fn get(process: &Process, place: Place, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
+    let name = name(attribute)?;
+    check(process, place, &name, READ)?;
+    hand_over(process.files.tree.attribute(place, &name)?, value, size)
+}
+
+fn set(process: &mut Process, place: Place, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
+    let how = match flags as u32 {
+        0 => Setting::Always,
+        1 => Setting::New,
+        2 => Setting::Replace,
+        _ => return Err(Errno::EINVAL),
+    };
+    let name = name(attribute)?;
+    let size = usize::try_from(size).ok().filter(|size| *size <= VALUE_MAX).ok_or(Errno::E2BIG)?;
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(size, 0);
+    read(value, &mut bytes)?;
+    check(process, place, &name, WRITE)?;
+    process.files.tree.set_attribute(place, &name, bytes.into(), how, now())?;
+    Ok(0)
+}
+
+fn list(process: &Process, place: Place, [address, size]: [u64; 2]) -> Result<u64, Errno> {
+    let is_root = process.files.who.is_root();
+    let mut names = vec![];
+    process.files.tree.attribute_names(place, |prefix, rest| {
+        if is_root || !prefix.starts_with(b"trusted.") {
+            names.extend_from_slice(prefix);
+            names.extend_from_slice(rest);
+            names.push(0);
+        }
+        Ok(())
+    })?;
+    hand_over(&names, address, size)
+}
+
+fn remove(process: &mut Process, place: Place, attribute: u64) -> Result<u64, Errno> {
+    let name = name(attribute)?;
+    check(process, place, &name, WRITE)?;
+    process.files.tree.remove_attribute(place, &name, now())?;
+    Ok(0)
+}
+
+/// `getxattr(path, name, value, size)`.
+pub fn getxattr(process: &mut Process, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    get(process, find(process, path, Way::FOLLOW)?, [name, value, size])
+}
+
+/// `lgetxattr(path, name, value, size)`.
+pub fn lgetxattr(process: &mut Process, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    get(process, find(process, path, Way::KEEP)?, [name, value, size])
+}
+
+/// `fgetxattr(fd, name, value, size)`.
+pub fn fgetxattr(process: &mut Process, [fd, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(process, fd)?;
+    get(process, place, [name, value, size])
+}
+
+/// `setxattr(path, name, value, size, flags)`.
+pub fn setxattr(process: &mut Process, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(process, path, Way::FOLLOW)?;
+    set(process, place, [name, value, size, flags])
+}
+
+/// `lsetxattr(path, name, value, size, flags)`.
+pub fn lsetxattr(process: &mut Process, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(process, path, Way::KEEP)?;
+    set(process, place, [name, value, size, flags])
+}
+
+/// `fsetxattr(fd, name, value, size, flags)`.
+pub fn fsetxattr(process: &mut Process, [fd, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(process, fd)?;
+    set(process, place, [name, value, size, flags])
+}
+
+/// `listxattr(path, list, size)`.
+pub fn listxattr(process: &mut Process, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(process, find(process, path, Way::FOLLOW)?, [address, size])
+}
+
+/// `llistxattr(path, list, size)`.
+pub fn llistxattr(process: &mut Process, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(process, find(process, path, Way::KEEP)?, [address, size])
+}
+
+/// `flistxattr(fd, list, size)`.
+pub fn flistxattr(process: &mut Process, [fd, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(process, fd)?;
+    list(process, place, [address, size])
+}
+
+/// `removexattr(path, name)`.
+pub fn removexattr(process: &mut Process, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(process, path, Way::FOLLOW)?;
+    remove(process, place, name)
+}
+
+/// `lremovexattr(path, name)`.
+pub fn lremovexattr(process: &mut Process, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(process, path, Way::KEEP)?;
+    remove(process, place, name)
+}
+
+/// `fremovexattr(fd, name)`.
+pub fn fremovexattr(process: &mut Process, [fd, name, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(process, fd)?;
+    remove(process, place, name)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Users and groups: who the process is, and what that lets it do with a file.
+
+use alloc::vec::Vec;
+
+use crate::files::tree::node::Owner;
+
+/// Permission to execute, or to look up names in a directory.
+pub const EXECUTE: u64 = 1;
+/// Permission to write.
+pub const WRITE: u64 = 2;
+/// Permission to read.
+pub const READ: u64 = 4;
+
+/// A user or a group in its three roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// Who started it.
+    pub real: u32,
+    /// As whom it acts.
+    pub effective: u32,
+    /// As whom it may act again.
+    pub saved: u32,
+}
+
+impl Roles {
+    /// The same in all roles.
+    #[must_use]
+    pub const fn all(id: u32) -> Roles {
+        Roles { real: id, effective: id, saved: id }
+    }
+
+    /// Whether one of the roles is this.
+    #[must_use]
+    pub const fn has(self, id: u32) -> bool {
+        self.real == id || self.effective == id || self.saved == id
+    }
+}
+
+/// Who the process is.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// Its user.
+    pub user: Roles,
+    /// Its group.
+    pub group: Roles,
+    /// Its other groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// A user of one group.
+    #[must_use]
+    pub const fn new(user: u32, group: u32) -> Credentials {
+        Credentials { user: Roles::all(user), group: Roles::all(group), groups: Vec::new() }
+    }
+
+    /// Whether it may do everything.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.user.effective == 0
+    }
+
+    /// Whether it owns a file, or is root.
+    #[must_use]
+    pub fn owns(&self, owner: Owner) -> bool {
+        self.is_root() || self.user.effective == owner.uid
+    }
+
+    /// Whether it is of a group.
+    #[must_use]
+    pub fn is_in(&self, group: u32) -> bool {
+        self.group.effective == group || self.groups.contains(&group)
+    }
+
+    /// Whether it may do all of `wanted` ([`READ`], [`WRITE`], [`EXECUTE`]) with a file.
+    #[must_use]
+    pub fn may(&self, owner: Owner, is_directory: bool, wanted: u64) -> bool {
+        self.may_as(self.user.effective, self.group.effective, owner, is_directory, wanted)
+    }
+
+    /// The same with the real user and group, as `access` asks.
+    #[must_use]
+    pub fn may_really(&self, owner: Owner, is_directory: bool, wanted: u64) -> bool {
+        self.may_as(self.user.real, self.group.real, owner, is_directory, wanted)
+    }
+
+    fn may_as(&self, user: u32, group: u32, owner: Owner, is_directory: bool, wanted: u64) -> bool {
+        let bits = u64::from(owner.permissions);
+        if user == 0 {
+            // Root may execute what anybody may.
+            return is_directory || wanted & EXECUTE == 0 || bits & 0o111 != 0;
+        }
+        let granted = match owner {
+            Owner { uid, .. } if uid == user => bits >> 6,
+            Owner { gid, .. } if gid == group || self.groups.contains(&gid) => bits >> 3,
+            _ => bits,
+        };
+        wanted & !granted & 7 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Credentials, EXECUTE, READ, WRITE};
+    use crate::files::tree::node::Owner;
+
+    #[test]
+    fn the_first_class_that_fits_decides() {
+        let owner = Owner { uid: 5, gid: 6, permissions: 0o047 };
+        let may = |user, group, wanted| Credentials::new(user, group).may(owner, false, wanted);
+        assert!(!may(5, 6, READ), "the owner has nothing, whatever its group has");
+        assert!(may(1, 6, READ) && !may(1, 6, WRITE));
+        assert!(may(1, 1, READ | WRITE | EXECUTE));
+        assert!(may(0, 0, READ | WRITE | EXECUTE));
+        let owner = Owner { permissions: 0o600, ..owner };
+        assert!(!Credentials::new(0, 0).may(owner, false, EXECUTE) && Credentials::new(0, 0).may(owner, true, EXECUTE));
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two tables: descriptors, and the open files that they stand for.
+
+use super::{Files, Kind, OpenFile};
+use crate::errno::Errno;
+
+/// Files that a process may have open.
+pub const OPEN_MAX: u64 = 1024;
+
+/// What a number of the process stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor {
+    file: usize,
+    /// Close when another program is executed.
+    pub close_on_exec: bool,
+}
+
+/// Where a duplicate goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// The lowest free descriptor from here on.
+    From(u64),
+    /// Here.
+    At(u64),
+}
+
+impl Files {
+    /// What a number stands for.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
+        // File descriptors are ints: the upper half of the register says nothing.
+        self.descriptors.get_mut(fd as u32 as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+    }
+
+    /// The number of the open file that a descriptor stands for.
+    pub(super) fn index(&self, fd: u64) -> Result<usize, Errno> {
+        self.descriptors.get(fd as u32 as usize).copied().flatten().map(|descriptor| descriptor.file).ok_or(Errno::EBADF)
+    }
+
+    /// The open file that a descriptor stands for, to look at.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn look(&self, fd: u64) -> Result<&OpenFile, Errno> {
+        self.open.get(self.index(fd)?).and_then(Option::as_ref).map(|(file, _)| file).ok_or(Errno::EBADF)
+    }
+
+    /// The open file that a descriptor stands for.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn get(&mut self, fd: u64) -> Result<&mut OpenFile, Errno> {
+        let index = self.index(fd)?;
+        self.open.get_mut(index).and_then(Option::as_mut).map(|(file, _)| file).ok_or(Errno::EBADF)
+    }
+
+    /// The same, unless it is a name only.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file(&mut self, fd: u64) -> Result<&mut OpenFile, Errno> {
+        self.get(fd).and_then(|file| if file.is_name() { Err(Errno::EBADF) } else { Ok(file) })
+    }
+
+    /// Adds a file that the process starts with, at the next descriptor.
+    pub(super) fn start_with(&mut self, file: OpenFile) {
+        self.descriptors.push(Some(Descriptor { file: self.open.len(), close_on_exec: false }));
+        self.open.push(Some((file, 1)));
+    }
+
+    /// Opens a file at the lowest free descriptor.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn insert(&mut self, file: OpenFile, close_on_exec: bool) -> Result<u64, Errno> {
+        let fd = match self.free_from(0) {
+            Ok(fd) => fd,
+            Err(error) => {
+                self.end(file);
+                return Err(error);
+            }
+        };
+        let place = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
+        if place == self.open.len() {
+            self.open.push(None);
+        }
+        self.open[place] = Some((file, 1));
+        self.set(fd, Descriptor { file: place, close_on_exec });
+        Ok(fd)
+    }
+
+    /// The lowest free descriptor that is not below `minimum`.
+    fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
+        (minimum..OPEN_MAX).find(|fd| self.descriptors.get(*fd as usize).is_none_or(Option::is_none)).ok_or(Errno::EMFILE)
+    }
+
+    fn set(&mut self, fd: u64, descriptor: Descriptor) {
+        let index = fd as usize;
+        if self.descriptors.len() <= index {
+            self.descriptors.resize(index + 1, None);
+        }
+        self.descriptors[index] = Some(descriptor);
+    }
+
+    /// Closes a descriptor, and its file with its last one.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
+        let index = self.index(fd)?;
+        self.descriptors[fd as u32 as usize] = None;
+        if let Some((_, references)) = &mut self.open[index] {
+            *references -= 1;
+            if *references == 0
+                && let Some((file, _)) = self.open[index].take()
+            {
+                self.end(file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of what a file holds that nobody has open any more.
+    pub(super) fn end(&mut self, file: OpenFile) {
+        let place = self.place_of(&file);
+        if let Kind::Pipe(id) = file.kind {
+            self.pipes.close(id, file.readable(), file.writable());
+        }
+        if let Some(place) = place {
+            self.release(place);
+        }
+    }
+
+    /// Makes another descriptor for the file of `fd`; what stood where it goes is closed first.
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL`, `EMFILE`.
+    pub fn duplicate(&mut self, fd: u64, target: Target, close_on_exec: bool) -> Result<u64, Errno> {
+        let file = self.index(fd)?;
+        let to = match target {
+            Target::From(minimum) if minimum >= OPEN_MAX => return Err(Errno::EINVAL),
+            Target::From(minimum) => self.free_from(minimum)?,
+            Target::At(to) if to >= OPEN_MAX => return Err(Errno::EBADF),
+            Target::At(to) => {
+                // That nothing was open there is no error.
+                let _ = self.close(to);
+                to
+            }
+        };
+        if let Some((_, references)) = &mut self.open[file] {
+            *references += 1;
+        }
+        self.set(to, Descriptor { file, close_on_exec });
+        Ok(to)
+    }
+
+    /// The numbers of all descriptors.
+    pub fn open_descriptors(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.descriptors).filter_map(|(fd, descriptor)| descriptor.map(|_| fd))
+    }
+}

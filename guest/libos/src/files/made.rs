@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What stands in every cell whatever its volumes hold: `/dev`, `/proc`, and directories to write in.
+
+use super::Files;
+use super::proc::Entry;
+use super::tree::node::{Body, Owner};
+use super::tree::{Named, Place, Tree};
+use crate::erofs::{FileType, Image, Time};
+use crate::errno::Errno;
+
+const ROOT: Owner = Owner { uid: 0, gid: 0, permissions: 0o755 };
+
+/// Directories that programs expect to be able to write in.
+const WRITABLE: [(&[u8], u16); 5] = [(b"tmp", 0o1777), (b"var/tmp", 0o1777), (b"run", 0o755), (b"root", 0o700), (b"home", 0o755)];
+/// The devices: name, numbers.
+const DEVICES: [(&[u8], (u32, u32)); 7] = [
+    (b"null", (1, 3)),
+    (b"zero", (1, 5)),
+    (b"full", (1, 7)),
+    (b"random", (1, 8)),
+    (b"urandom", (1, 9)),
+    (b"tty", (5, 0)),
+    (b"console", (5, 1)),
+];
+const LINKS: [(&[u8], &[u8]); 4] =
+    [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];
+
+impl Tree {
+    /// Adds what stands in every cell.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`.
+    pub fn furnish(&mut self, now: Time) -> Result<(), Errno> {
+        let root = self.root();
+        self.graft(Named { directory: root, name: b"proc" }, Place::Proc(Entry::ROOT), now)?;
+        // The image's own devices are not those of the cell.
+        let device = self.make(super::tree::volume::VolumeIndex::ROOT, Tree::empty_directory(root), ROOT, now)?;
+        self.node_mut(device)?.links = 2;
+        let device = Place::Node(device);
+        self.graft(Named { directory: root, name: b"dev" }, device, now)?;
+        for (name, numbers) in DEVICES {
+            let permissions = if numbers == (5, 1) { 0o600 } else { 0o666 };
+            let owner = Owner { permissions, ..ROOT };
+            self.create(Named { directory: device, name }, Body::Special(FileType::CharacterDevice, numbers), owner, now)?;
+        }
+        for (name, target) in LINKS {
+            self.create(Named { directory: device, name }, Body::Symlink(target.into()), Owner { permissions: 0o777, ..ROOT }, now)?;
+        }
+        self.directory_at(device, b"shm", Owner { permissions: 0o1777, ..ROOT }, now)?;
+        for (path, permissions) in WRITABLE {
+            match self.directory_at(root, path, Owner { permissions, ..ROOT }, now) {
+                // Something else stands there: the image knows best.
+                Ok(_) | Err(Errno::ENOTDIR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory at a path without links: made if it is not there, and what leads to it too.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; `ENOTDIR`: something else is there.
+    fn directory_at(&mut self, from: Place, path: &[u8], owner: Owner, now: Time) -> Result<Place, Errno> {
+        let mut here = from;
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let at = Named { directory: here, name };
+            here = match self.lookup(here, name) {
+                Ok(place) => place,
+                Err(Errno::ENOENT) => {
+                    let owner = if names.peek().is_none() { owner } else { ROOT };
+                    Place::Node(self.create(at, Tree::empty_directory(here), owner, now)?)
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(here)
+    }
+
+    /// Mounts a volume at a path without links; what leads to it is made where it is not there.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `ENOTDIR`, `EINVAL`: the path is the root, `ENOMEM`: there are too many.
+    pub fn mount_at(&mut self, image: Image<'static>, bytes: &'static [u8], path: &[u8], now: Time) -> Result<(), Errno> {
+        let end = path.iter().rposition(|byte| *byte != b'/').ok_or(Errno::EINVAL)?;
+        let path = &path[..=end];
+        let (above, name) = path.split_at(path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1));
+        let directory = self.directory_at(self.root(), above, ROOT, now)?;
+        self.mount(image, bytes, Named { directory, name }, now)
+    }
+}
+
+impl Files {
+    /// Whether the process has a terminal.
+    #[must_use]
+    pub fn has_terminal(&self) -> bool {
+        self.open.iter().flatten().any(|(file, _)| matches!(file.kind, super::Kind::Console { terminal: true, .. }))
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where an open file stands, and moving there.
+
+use super::tree::Place;
+use super::tree::content::{Content, SIZE_MAX};
+use super::{Files, Kind};
+use crate::errno::Errno;
+
+const START: u64 = 0;
+const CURRENT: u64 = 1;
+const END: u64 = 2;
+const DATA: u64 = 3;
+const HOLE: u64 = 4;
+
+impl Files {
+    /// Moves where a file stands. Returns where that is then.
+    ///
+    /// # Errors
+    /// Those of `lseek`.
+    pub fn seek(&mut self, fd: u64, offset: i64, whence: u64) -> Result<u64, Errno> {
+        let file = self.look(fd)?;
+        if file.is_name() {
+            return Err(Errno::EBADF);
+        }
+        if !file.has_offset() {
+            return Err(Errno::ESPIPE);
+        }
+        let from = match (&file.kind, whence as u32 as u64) {
+            (_, START) => Some(0),
+            (_, CURRENT) => Some(file.offset),
+            // There is no end to go by.
+            (Kind::Directory(_) | Kind::Text(..), END) => None,
+            (Kind::Device(..), START..=END) => return Ok(0),
+            (_, END) => Some(self.status_of(file)?.size),
+            (Kind::Image(..) | Kind::Node(_), DATA | HOLE) => {
+                let found = self.seek_data(fd, offset, whence == DATA)?;
+                self.get(fd)?.offset = found;
+                return Ok(found);
+            }
+            _ => None,
+        };
+        let target = from.and_then(|from| from.checked_add_signed(offset)).filter(|target| *target <= SIZE_MAX).ok_or(Errno::EINVAL)?;
+        let file = self.get(fd)?;
+        file.offset = if matches!(file.kind, Kind::Device(..)) { 0 } else { target };
+        Ok(file.offset)
+    }
+
+    /// Where from an offset on the next data is, or the next hole.
+    fn seek_data(&self, fd: u64, offset: i64, data: bool) -> Result<u64, Errno> {
+        let whole;
+        let content = match &self.look(fd)?.kind {
+            Kind::Image(place, file) => match self.tree.settle(Place::Image(*place)) {
+                Place::Node(id) => self.tree.node(id)?.content()?,
+                _ => {
+                    whole = Content::above(*file);
+                    &whole
+                }
+            },
+            Kind::Node(id) => self.tree.node(*id)?.content()?,
+            _ => return Err(Errno::EINVAL),
+        };
+        let offset = u64::try_from(offset).ok().filter(|offset| *offset < content.size()).ok_or(Errno::ENXIO)?;
+        if data { content.next_data(offset).ok_or(Errno::ENXIO) } else { Ok(content.next_hole(offset)) }
+    }
+}

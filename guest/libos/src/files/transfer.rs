@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading and writing open files of every kind but the console. Nothing here waits.
+
+use pando_rt::console::{self, Stop, Stream};
+use pando_rt::user::{self, UserRange};
+
+use super::status::time;
+use super::tree::Place;
+use super::tree::content::{PAGE, SIZE_MAX};
+use super::tree::node::NodeId;
+use super::tree::volume::ImageFile;
+use super::{Device, Files, Kind, OpenFile, Standard, flag};
+use crate::erofs::Time;
+use crate::errno::Errno;
+use crate::random::Random;
+
+/// Seconds after which the time of the last access is renewed though nothing else happened.
+const ACCESS_TIME_AGE: i64 = 24 * 60 * 60;
+/// Bits of a mode that a write takes away, unless root writes.
+const SET_USER: u16 = 0o4000;
+const SET_GROUP: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// Copies a piece of a file to the application, as far as that goes.
+///
+/// # Errors
+/// `EFAULT`: nothing, because of the application's memory. `EIO`: nothing, because of the file.
+pub fn deliver(to: UserRange, piece: &[u8]) -> Result<usize, Errno> {
+    let done = user::write_some(to.start(), piece);
+    if done > 0 || piece.is_empty() {
+        return Ok(done);
+    }
+    // The routine does not say which side failed: what can be written is not at fault.
+    Err(if user::zero(to.part(0, 1)).is_ok() { Errno::EIO } else { Errno::EFAULT })
+}
+
+/// Copies a piece of a file from the application, as far as that goes.
+fn collect(from: UserRange, piece: &mut [u8]) -> Result<usize, Errno> {
+    let done = user::read_some(from.start(), piece);
+    if done > 0 || piece.is_empty() { Ok(done) } else { Err(Errno::EFAULT) }
+}
+
+/// Copies what a volume's file has from `offset` on to the application. Returns how many bytes.
+///
+/// # Errors
+/// `EFAULT`, `EIO`.
+pub fn copy_out(file: &ImageFile, offset: u64, to: UserRange) -> Result<u64, Errno> {
+    let mut done = 0;
+    while done < to.length() {
+        let piece = file.piece(offset.saturating_add(done), to.length() - done);
+        if piece.is_empty() {
+            break;
+        }
+        match deliver(to.part(done, piece.len() as u64), piece) {
+            Ok(copied) => {
+                done += copied as u64;
+                if copied < piece.len() {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Runs `step` on each range until one is not done whole. Returns how many bytes were done.
+fn each(ranges: &[UserRange], mut step: impl FnMut(UserRange, u64) -> Result<u64, Errno>) -> Result<u64, Errno> {
+    let mut done = 0;
+    for range in ranges.iter().filter(|range| range.length() > 0) {
+        match step(*range, done) {
+            Ok(bytes) => {
+                done += bytes;
+                // The next piece of a stream would wait, though there is something to return.
+                if bytes < range.length() {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+impl Files {
+    /// Reads into the ranges one after the other, from `offset` or from where the file stands. Returns how many bytes.
+    ///
+    /// # Errors
+    /// Those of `read`; `EAGAIN`: there is nothing yet.
+    pub fn read(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, random: &mut Random, now: u64) -> Result<u64, Errno> {
+        let index = self.index(fd)?;
+        let Files { open, tree, pipes, .. } = self;
+        let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        if !file.readable() {
+            return Err(Errno::EBADF);
+        }
+        if offset.is_some() && !file.has_offset() {
+            return Err(Errno::ESPIPE);
+        }
+        let start = offset.unwrap_or(file.offset);
+        if let Kind::Image(place, _) = &file.kind
+            && let Place::Node(id) = tree.settle(Place::Image(*place))
+        {
+            file.kind = Kind::Node(id);
+        }
+        let done = match &mut file.kind {
+            Kind::Image(_, data) => each(ranges, |range, done| copy_out(data, start.saturating_add(done), range))?,
+            Kind::Node(id) => {
+                let node = tree.node_mut(*id)?;
+                if file.flags & flag::NO_ACCESS_TIME == 0 {
+                    node.times.accessed = accessed(&node.times, time(now));
+                }
+                let content = node.content()?;
+                each(ranges, |range, done| {
+                    let mut copied = 0;
+                    content.read(start.saturating_add(done), range.length(), |piece| {
+                        let bytes = deliver(range.part(copied, piece.len() as u64), piece)?;
+                        copied += bytes as u64;
+                        Ok(bytes)
+                    })
+                })?
+            }
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            Kind::Name(_) | Kind::Console { .. } => return Err(Errno::EBADF),
+            Kind::Device(Device::Null, _) => 0,
+            Kind::Device(Device::Zero | Device::Full, _) => each(ranges, |range, _| Ok(user::zero(range).map(|()| range.length())?))?,
+            Kind::Device(Device::Random, _) => each(ranges, |range, _| random.fill_user(range))?,
+            Kind::Pipe(id) => {
+                let pipe = pipes.get_mut(*id)?;
+                each(ranges, |range, _| pipe.read(range))?
+            }
+            Kind::Event(event) => {
+                let range = ranges.iter().find(|range| range.length() > 0).filter(|range| range.length() >= 8).ok_or(Errno::EINVAL)?;
+                let count = event.take()?;
+                user::write(range.start(), &count.to_le_bytes())?;
+                8
+            }
+            Kind::Text(_, _, text) => each(ranges, |range, done| {
+                let rest = text.get(usize::try_from(start.saturating_add(done)).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let piece = &rest[..rest.len().min(usize::try_from(range.length()).unwrap_or(usize::MAX))];
+                deliver(range, piece).map(|bytes| bytes as u64)
+            })?,
+        };
+        if offset.is_none() && file.has_offset() {
+            file.offset = start + done;
+        }
+        Ok(done)
+    }
+
+    /// Writes what the ranges hold one after the other, at `offset` or where the file stands. Returns how many bytes.
+    ///
+    /// # Errors
+    /// Those of `write`; `EAGAIN`: there is no room yet.
+    pub fn write(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, now: u64) -> Result<u64, Errno> {
+        let file = self.look(fd)?;
+        if !file.writable() {
+            return Err(Errno::EBADF);
+        }
+        if offset.is_some() && !file.has_offset() {
+            return Err(Errno::ESPIPE);
+        }
+        let bytes: u64 = ranges.iter().map(|range| range.length()).sum();
+        if let Some(id) = self.writable_node(fd)? {
+            return self.write_node(fd, id, ranges, offset, time(now));
+        }
+        let index = self.index(fd)?;
+        let Files { open, pipes, .. } = self;
+        let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        match &mut file.kind {
+            Kind::Device(Device::Full, _) if bytes > 0 => Err(Errno::ENOSPC),
+            Kind::Device(..) => Ok(bytes),
+            Kind::Pipe(id) => {
+                let pipe = pipes.get_mut(*id)?;
+                each(ranges, |range, _| pipe.write(range))
+            }
+            Kind::Event(event) => {
+                let range = ranges.iter().find(|range| range.length() > 0).filter(|range| range.length() >= 8).ok_or(Errno::EINVAL)?;
+                let mut number = [0; 8];
+                user::read(range.start(), &mut number)?;
+                event.add(u64::from_le_bytes(number)).map(|()| 8)
+            }
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// The node of an open regular file, made now if it was an inode. `None`: the file is none.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOSPC`, `EIO`.
+    pub fn writable_node(&mut self, fd: u64) -> Result<Option<NodeId>, Errno> {
+        let place = match &self.look(fd)?.kind {
+            Kind::Node(id) => return Ok(Some(*id)),
+            Kind::Image(place, _) => *place,
+            _ => return Ok(None),
+        };
+        let id = self.tree.own(Place::Image(place))?;
+        self.get(fd)?.kind = Kind::Node(id);
+        Ok(Some(id))
+    }
+
+    fn write_node(&mut self, fd: u64, id: NodeId, ranges: &[UserRange], offset: Option<u64>, now: Time) -> Result<u64, Errno> {
+        let is_root = self.who.is_root();
+        let file = self.look(fd)?;
+        let (appends, stands) = (file.flags & flag::APPEND != 0, file.offset);
+        let node = self.tree.node_mut(id)?;
+        let content = node.content_mut()?;
+        let start = if appends { content.size() } else { offset.unwrap_or(stands) };
+        let mut left = SIZE_MAX.checked_sub(start).ok_or(Errno::EFBIG)?;
+        if left == 0 && ranges.iter().any(|range| range.length() > 0) {
+            return Err(Errno::EFBIG);
+        }
+        let done = each(ranges, |range, done| {
+            let mut copied = 0;
+            let length = range.length().min(left);
+            left -= length;
+            content.write(start + done, length, |room| {
+                let bytes = collect(range.part(copied, room.len() as u64), room)?;
+                copied += bytes as u64;
+                Ok(bytes)
+            })
+        })?;
+        if done > 0 {
+            node.touch(now);
+            if !is_root {
+                drop_privileges(&mut node.owner.permissions);
+            }
+        }
+        if offset.is_none() {
+            self.get(fd)?.offset = start + done;
+        }
+        Ok(done)
+    }
+
+    /// Copies from one file, at an offset, to another. Returns how many bytes.
+    ///
+    /// # Errors
+    /// `EINVAL`: the first is no regular file. `EAGAIN`: the second takes nothing now. Those of writing.
+    pub fn transfer(&mut self, from: u64, start: u64, to: u64, to_offset: Option<u64>, bytes: u64, now: u64) -> Result<u64, Errno> {
+        let mut page = [0; PAGE as usize];
+        // What lies in a volume goes from where it lies, unless it must be kept.
+        let direct = match (&self.look(from)?.kind, &self.look(to)?.kind) {
+            (_, Kind::Pipe(_)) => None,
+            (Kind::Image(place, data), _) => Some(*data).filter(|_| matches!(self.tree.settle(Place::Image(*place)), Place::Image(_))),
+            _ => None,
+        };
+        let mut done = 0;
+        while done < bytes {
+            let (at, left) = (start.saturating_add(done), bytes - done);
+            let piece = match direct {
+                Some(data) => Ok(data.piece(at, left)),
+                None => self.fetch(from, at, &mut page[..left.min(PAGE) as usize]).map(|read| &page[..read]),
+            };
+            let moved = piece.and_then(|piece| self.put(to, to_offset.map(|offset| offset + done), piece, now));
+            match moved {
+                Ok(0) => break,
+                Ok(moved) => done += moved as u64,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads from a regular file into memory of the libOS.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is none. `EIO`, `EBADF`.
+    pub fn fetch(&self, fd: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let place = match &self.look(fd)?.kind {
+            Kind::Image(place, data) => match self.tree.settle(Place::Image(*place)) {
+                Place::Node(id) => id,
+                _ => return data.read(offset, buffer),
+            },
+            Kind::Node(id) => *id,
+            Kind::Text(_, _, text) => {
+                let rest = text.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let bytes = rest.len().min(buffer.len());
+                buffer[..bytes].copy_from_slice(&rest[..bytes]);
+                return Ok(bytes);
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        let mut done = 0;
+        let length = buffer.len() as u64;
+        self.tree.node(place)?.content()?.read(offset, length, |piece| {
+            let bytes = user::fetch(piece, &mut buffer[done..done + piece.len()]);
+            done += bytes;
+            if bytes < piece.len() { Err(Errno::EIO) } else { Ok(bytes) }
+        })?;
+        Ok(done)
+    }
+
+    /// Writes bytes that the libOS can see to a file.
+    fn put(&mut self, fd: u64, offset: Option<u64>, bytes: &[u8], now: u64) -> Result<usize, Errno> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if let Some(id) = self.writable_node(fd)? {
+            let file = self.look(fd)?;
+            let (appends, stands) = (file.flags & flag::APPEND != 0, file.offset);
+            let node = self.tree.node_mut(id)?;
+            let content = node.content_mut()?;
+            let start = if appends { content.size() } else { offset.unwrap_or(stands) };
+            if start.checked_add(bytes.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+                return Err(Errno::EFBIG);
+            }
+            let mut rest = bytes;
+            let done = content.write(start, bytes.len() as u64, |room| {
+                let (piece, left) = rest.split_at(room.len());
+                rest = left;
+                if user::fetch(piece, room) < piece.len() { Err(Errno::EIO) } else { Ok(piece.len()) }
+            })?;
+            node.touch(time(now));
+            if offset.is_none() {
+                self.get(fd)?.offset = start + done;
+            }
+            return Ok(done as usize);
+        }
+        match self.look(fd)?.kind {
+            Kind::Console { stream, .. } => match console::send_bytes(stream.output(), bytes) {
+                Ok(sent) => Ok(sent as usize),
+                Err(Stop::Unread) => Err(Errno::EPIPE),
+                Err(_) => Err(Errno::EIO),
+            },
+            Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
+            Kind::Device(..) => Ok(bytes.len()),
+            Kind::Pipe(id) => self.pipes.get_mut(id)?.push(bytes),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+impl Files {
+    /// Checks that a descriptor can be mapped. `None`: as zero memory.
+    ///
+    /// # Errors
+    /// `EBADF`, `EACCES`, `ENODEV`.
+    pub fn check_mappable(&self, fd: u64, shared_writable: bool) -> Result<Option<()>, Errno> {
+        let file = self.look(fd)?;
+        if file.is_name() {
+            return Err(Errno::EBADF);
+        }
+        if !file.readable() || shared_writable && !file.writable() {
+            return Err(Errno::EACCES);
+        }
+        match file.kind {
+            Kind::Image(..) | Kind::Node(_) if shared_writable => Err(Errno::ENODEV),
+            Kind::Image(..) | Kind::Node(_) => Ok(Some(())),
+            Kind::Device(Device::Zero, _) => Ok(None),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+
+    /// Copies what a regular file has from `offset` on into a mapping.
+    ///
+    /// # Errors
+    /// `EFAULT`, `EIO`, `EBADF`, `ENODEV`.
+    pub fn copy_mapped(&self, fd: u64, offset: u64, to: UserRange) -> Result<u64, Errno> {
+        let id = match &self.look(fd)?.kind {
+            Kind::Image(place, data) => match self.tree.settle(Place::Image(*place)) {
+                Place::Node(id) => id,
+                _ => return copy_out(data, offset, to),
+            },
+            Kind::Node(id) => *id,
+            _ => return Err(Errno::ENODEV),
+        };
+        let mut done = 0;
+        self.tree.node(id)?.content()?.read(offset, to.length(), |piece| {
+            let bytes = deliver(to.part(done, piece.len() as u64), piece)?;
+            done += bytes as u64;
+            Ok(bytes)
+        })
+    }
+}
+
+impl OpenFile {
+    /// Whether reading and writing it goes by an offset.
+    #[must_use]
+    pub fn has_offset(&self) -> bool {
+        !matches!(self.kind, Kind::Console { .. } | Kind::Pipe(_) | Kind::Event(_))
+    }
+}
+
+impl Standard {
+    /// Where what is written to it goes.
+    #[must_use]
+    pub fn output(self) -> Stream {
+        if self == Standard::Errors { Stream::Errors } else { Stream::Output }
+    }
+}
+
+/// The time of the last access after one now: renewed when the file has changed since, or after a day, as Linux does.
+fn accessed(times: &super::tree::node::Times, now: Time) -> Time {
+    let is_old = times.accessed <= times.modified || times.accessed <= times.changed;
+    if is_old || now.seconds - times.accessed.seconds >= ACCESS_TIME_AGE { now } else { times.accessed }
+}
+
+/// Takes away what lets a program run as somebody else, as a write by anybody but root does.
+pub fn drop_privileges(permissions: &mut u16) {
+    *permissions &= !SET_USER;
+    if *permissions & GROUP_EXECUTE != 0 {
+        *permissions &= !SET_GROUP;
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changing the tree: names come, go and move. Who may is decided before; what stands here only fails for want of memory or a broken image.
+
+use alloc::collections::BTreeMap;
+
+use super::directory::Directory;
+use super::node::{Body, Node, NodeId, Owner, Times};
+use super::volume::{ImagePlace, Volume, VolumeIndex};
+use super::{Place, Tree, room};
+use crate::erofs::{FileType, Image, Time};
+use crate::errno::Errno;
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// The directory.
+    pub directory: Place,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+impl Tree {
+    /// Makes a node without a name. A directory will be below `parent`.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn make(&mut self, volume: VolumeIndex, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+        room()?;
+        let number = self.next_number;
+        let node = Node {
+            body,
+            owner,
+            links: 0,
+            times: Times::all(now),
+            volume,
+            number,
+            origin: None,
+            temporary: false,
+            attributes: BTreeMap::new(),
+        };
+        let id = self.nodes.add(node)?;
+        self.next_number += 1;
+        Ok(id)
+    }
+
+    /// Makes a file and its name, which leads nowhere yet.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; `ENOENT`: the directory was removed; `EPERM`: it is made up.
+    pub fn create(&mut self, at: Named<'_>, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+        let directory = self.own(at.directory)?;
+        let volume = self.node(directory)?.volume;
+        let id = self.make(volume, body, owner, now)?;
+        if let Err(error) = self.enter(directory, at.name, Place::Node(id), now) {
+            self.forget(id);
+            return Err(error);
+        }
+        let is_directory = self.node(id)?.kind() == FileType::Directory;
+        self.node_mut(id)?.links = if is_directory { 2 } else { 1 };
+        let links = &mut self.node_mut(directory)?.links;
+        *links = links.saturating_add(is_directory.into());
+        Ok(id)
+    }
+
+    /// A directory's body, for [`Tree::create`].
+    #[must_use]
+    pub fn empty_directory(parent: Place) -> Body {
+        Body::Directory(Directory::new(parent, None))
+    }
+
+    /// Gives a file another name, which leads nowhere yet.
+    ///
+    /// # Errors
+    /// As for [`Tree::create`].
+    pub fn link(&mut self, place: Place, at: Named<'_>, now: Time) -> Result<(), Errno> {
+        let (directory, id) = (self.own(at.directory)?, self.own(place)?);
+        room()?;
+        self.enter(directory, at.name, Place::Node(id), now)?;
+        let node = self.node_mut(id)?;
+        node.links = node.links.saturating_add(1);
+        node.times.changed = now;
+        Ok(())
+    }
+
+    /// Takes a name away. Returns what it led to, which may have no name left then.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
+    pub fn unlink(&mut self, at: Named<'_>, now: Time) -> Result<Place, Errno> {
+        let place = self.lookup(at.directory, at.name)?;
+        let directory = self.own(at.directory)?;
+        room()?;
+        let place = self.unnamed(directory, place, now)?;
+        self.leave(directory, at.name, now)?;
+        Ok(place)
+    }
+
+    /// Takes note that a file loses a name in a directory.
+    fn unnamed(&mut self, directory: NodeId, place: Place, now: Time) -> Result<Place, Errno> {
+        let status = self.status(place)?;
+        let is_directory = status.kind() == Some(FileType::Directory);
+        let links = &mut self.node_mut(directory)?.links;
+        *links = links.saturating_sub(u32::from(is_directory));
+        // An inode with one name that nobody has open is out of reach without it: no node is made only to be forgotten.
+        if matches!(self.settle(place), Place::Image(_)) && (status.links == 1 || is_directory) {
+            return Ok(place);
+        }
+        let id = self.own(place)?;
+        let node = self.node_mut(id)?;
+        node.links = if is_directory { 0 } else { node.links.saturating_sub(1) };
+        node.times.changed = now;
+        Ok(Place::Node(id))
+    }
+
+    /// Moves a name; what the new one led to loses it. Returns that.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
+    pub fn rename(&mut self, from: Named<'_>, to: Named<'_>, now: Time) -> Result<Option<Place>, Errno> {
+        let place = self.lookup(from.directory, from.name)?;
+        let id = self.own(place)?;
+        let (source, target) = (self.own(from.directory)?, self.own(to.directory)?);
+        room()?;
+        let replaced = match self.lookup(to.directory, to.name) {
+            Ok(replaced) => Some(self.unnamed(target, replaced, now)?),
+            Err(Errno::ENOENT) => None,
+            Err(error) => return Err(error),
+        };
+        self.enter(target, to.name, Place::Node(id), now)?;
+        self.leave(source, from.name, now)?;
+        self.moved(id, source, target, now)?;
+        Ok(replaced)
+    }
+
+    /// Exchanges what two names lead to.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
+    pub fn exchange(&mut self, one: Named<'_>, other: Named<'_>, now: Time) -> Result<(), Errno> {
+        let first = self.lookup(one.directory, one.name).and_then(|place| self.own(place))?;
+        let second = self.lookup(other.directory, other.name).and_then(|place| self.own(place))?;
+        let (source, target) = (self.own(one.directory)?, self.own(other.directory)?);
+        room()?;
+        self.enter(target, other.name, Place::Node(first), now)?;
+        self.enter(source, one.name, Place::Node(second), now)?;
+        self.moved(first, source, target, now)?;
+        self.moved(second, target, source, now)
+    }
+
+    /// Takes note that a file moved from one directory to another.
+    fn moved(&mut self, id: NodeId, from: NodeId, to: NodeId, now: Time) -> Result<(), Errno> {
+        let node = self.node_mut(id)?;
+        node.times.changed = now;
+        if let Body::Directory(directory) = &mut node.body {
+            directory.parent = Place::Node(to);
+            // An image may count as it likes.
+            let links = &mut self.node_mut(from)?.links;
+            *links = links.saturating_sub(1);
+            let links = &mut self.node_mut(to)?.links;
+            *links = links.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Lets a volume appear at a name.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EPERM`; `ENOMEM`: there are too many.
+    pub fn mount(&mut self, image: Image<'static>, bytes: &'static [u8], at: Named<'_>, now: Time) -> Result<(), Errno> {
+        let volume = VolumeIndex(u8::try_from(self.volumes.len()).map_err(|_| Errno::ENOMEM)?);
+        self.volumes.push(Volume { image, bytes, parent: at.directory });
+        self.graft(at, Place::Image(ImagePlace { volume, nid: image.root() }), now)
+    }
+
+    /// Lets a directory of its own appear at a name.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EPERM`.
+    pub fn graft(&mut self, at: Named<'_>, place: Place, now: Time) -> Result<(), Errno> {
+        let is_new = self.lookup(at.directory, at.name).is_err();
+        let directory = self.own(at.directory)?;
+        self.enter(directory, at.name, place, now)?;
+        let links = &mut self.node_mut(directory)?.links;
+        *links = links.saturating_add(is_new.into());
+        Ok(())
+    }
+
+    /// Lets a name of a directory lead to a place.
+    fn enter(&mut self, directory: NodeId, name: &[u8], place: Place, now: Time) -> Result<(), Errno> {
+        let is_below = self.is_below(directory, name)?;
+        let node = self.node_mut(directory)?;
+        if node.links == 0 {
+            return Err(Errno::ENOENT);
+        }
+        node.directory_mut()?.put(name, place, is_below);
+        node.touch(now);
+        Ok(())
+    }
+
+    /// Lets a name of a directory lead nowhere.
+    fn leave(&mut self, directory: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
+        let is_below = self.is_below(directory, name)?;
+        let node = self.node_mut(directory)?;
+        node.directory_mut()?.remove(name, is_below);
+        node.touch(now);
+        Ok(())
+    }
+
+    /// Whether the image below a directory has a name.
+    fn is_below(&self, directory: NodeId, name: &[u8]) -> Result<bool, Errno> {
+        match self.node(directory)?.directory()?.below {
+            Some(below) => match self.lookup_below(below, name) {
+                Ok(_) => Ok(true),
+                Err(Errno::ENOENT) => Ok(false),
+                Err(error) => Err(error),
+            },
+            None => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The content of an overlay file: pages of its own above the bytes of an image's file.
+//!
+//! A page is made when something is written to it, and copied from below then; what was never written is read from below, or is zero. So a large file
+//! of which one page changes costs one page.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::room;
+use super::volume::ImageFile;
+use crate::errno::Errno;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// No file is longer: offsets are signed.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+
+static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+
+/// A page of an overlay file.
+type Page = Box<[u8; PAGE as usize]>;
+
+/// Zeroes, in memory of their own. There is room then to take note of them, too.
+fn blank() -> Result<Page, Errno> {
+    room()?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(PAGE as usize).map_err(|_| Errno::ENOSPC)?;
+    bytes.resize(PAGE as usize, 0);
+    bytes.into_boxed_slice().try_into().map_err(|_| Errno::ENOSPC)
+}
+
+/// The content of a file.
+#[derive(Debug, Default)]
+pub struct Content {
+    size: u64,
+    /// The file below, and how many of its bytes still show.
+    below: Option<ImageFile>,
+    shown: u64,
+    /// The pages that hide what is below, by their number. `None` hides it with zeros.
+    pages: BTreeMap<u64, Option<Page>>,
+    /// How many of them are there.
+    present: u64,
+}
+
+impl Content {
+    /// The content of an image's file, as it is.
+    #[must_use]
+    pub fn above(below: ImageFile) -> Content {
+        Content { size: below.size(), below: Some(below), shown: below.size(), ..Content::default() }
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Pages that hold something, here or below.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        let hidden = self.pages.range(..self.shown.div_ceil(PAGE)).count() as u64;
+        self.shown.div_ceil(PAGE) - hidden + self.present
+    }
+
+    /// Hands the bytes from `offset` on to `take`, piece by piece, up to `length` of them or the file's end, until it takes less than it is given.
+    /// Returns how many were taken.
+    ///
+    /// # Errors
+    /// That of `take`, if it was the first.
+    pub fn read(&self, offset: u64, length: u64, mut take: impl FnMut(&[u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
+        let length = length.min(self.size.saturating_sub(offset));
+        let mut done = 0;
+        while done < length {
+            let piece = self.piece(offset + done, length - done);
+            match take(piece) {
+                Ok(taken) => {
+                    done += taken as u64;
+                    if taken < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// What lies at `offset`, in one piece, at most `length` bytes, which is not 0.
+    fn piece<'a>(&'a self, offset: u64, length: u64) -> &'a [u8] {
+        let within = offset % PAGE;
+        let length = length.min(PAGE - within);
+        let part = |page: &'a [u8; PAGE as usize]| &page[within as usize..(within + length) as usize];
+        match self.pages.get(&(offset / PAGE)) {
+            Some(Some(page)) => part(page),
+            Some(None) => part(&ZEROS),
+            None => {
+                let shown = length.min(self.shown.saturating_sub(offset));
+                let below = self.below.as_ref().map_or(&[][..], |below| below.piece(offset, shown));
+                if below.is_empty() { part(&ZEROS) } else { below }
+            }
+        }
+    }
+
+    /// Lets `give` fill the bytes from `offset` on, `length` of them, piece by piece, until it fills less than it is given. Returns how many were filled.
+    ///
+    /// # Errors
+    /// That of `give`, if it was the first. `ENOSPC`, `EIO`: a page could not be made.
+    pub fn write(&mut self, offset: u64, length: u64, mut give: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
+        let mut done = 0;
+        while done < length {
+            let at = offset + done;
+            let within = (at % PAGE) as usize;
+            let room = (PAGE as usize - within).min((length - done) as usize);
+            let filled = self.page(at / PAGE).and_then(|page| give(&mut page[within..within + room]));
+            match filled {
+                Ok(filled) => {
+                    done += filled as u64;
+                    self.size = self.size.max(offset + done);
+                    if filled < room {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// A page that can be written: made now if it is not there.
+    fn page(&mut self, number: u64) -> Result<&mut Page, Errno> {
+        let hidden = self.pages.get(&number).map(Option::is_some);
+        if hidden != Some(true) {
+            let mut page = blank()?;
+            let start = number * PAGE;
+            if let (None, Some(below)) = (hidden, &self.below)
+                && start < self.shown
+            {
+                let shown = (self.shown - start).min(PAGE) as usize;
+                below.read(start, &mut page[..shown])?;
+            }
+            self.pages.insert(number, Some(page));
+            self.present += 1;
+        }
+        self.pages.get_mut(&number).and_then(Option::as_mut).ok_or(Errno::EIO)
+    }
+
+    /// Makes the file so long: what is cut off is gone, what is added is zero.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`: the last page could not be made.
+    pub fn resize(&mut self, size: u64) -> Result<(), Errno> {
+        if size < self.size {
+            let whole = size.div_ceil(PAGE);
+            self.drop_pages(whole);
+            if let Some(Some(page)) = self.pages.get_mut(&(size / PAGE)) {
+                page[(size % PAGE) as usize..].fill(0);
+            }
+            self.shown = self.shown.min(size);
+        }
+        self.size = size;
+        Ok(())
+    }
+
+    /// Drops the pages from this one on.
+    fn drop_pages(&mut self, first: u64) {
+        let gone = self.pages.split_off(&first);
+        self.present -= gone.values().flatten().count() as u64;
+    }
+
+    /// Makes a range zero, which gives its whole pages back. The file's size stays.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`: a page of which a part stays could not be made.
+    pub fn punch(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
+        let end = offset.saturating_add(length).min(self.size.next_multiple_of(PAGE));
+        let mut at = offset;
+        while at < end {
+            let (number, within) = (at / PAGE, at % PAGE);
+            let part = (PAGE - within).min(end - at);
+            let shown = self.shown > number * PAGE;
+            if part < PAGE {
+                if shown || self.pages.contains_key(&number) {
+                    self.page(number)?[within as usize..(within + part) as usize].fill(0);
+                }
+            } else if shown {
+                self.present -= u64::from(matches!(self.pages.insert(number, None), Some(Some(_))));
+            } else {
+                // Beyond what shows from below, only pages that are there matter.
+                match self.pages.range(number..).next().map(|(&next, _)| next) {
+                    Some(next) if next == number => self.present -= u64::from(matches!(self.pages.remove(&number), Some(Some(_)))),
+                    Some(next) => {
+                        at = next * PAGE;
+                        continue;
+                    }
+                    None => break,
+                }
+            }
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Makes the pages of a range, so that writing to it needs no more room.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`.
+    pub fn allocate(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
+        for number in offset / PAGE..(offset + length).div_ceil(PAGE) {
+            self.page(number)?;
+        }
+        Ok(())
+    }
+
+    /// Where from `offset` on the next byte is that may be other than zero; `None`: nowhere.
+    #[must_use]
+    pub fn next_data(&self, offset: u64) -> Option<u64> {
+        let mut at = offset;
+        loop {
+            let number = at / PAGE;
+            let found = match self.pages.get(&number) {
+                Some(page) => page.is_some(),
+                None => at < self.shown,
+            };
+            if found {
+                return Some(at).filter(|at| *at < self.size);
+            }
+            let next = if number * PAGE + PAGE < self.shown { number + 1 } else { *self.pages.range(number + 1..).next()?.0 };
+            at = next * PAGE;
+        }
+    }
+
+    /// Where from `offset` on, which is inside the file, the next hole is: at the end, if nowhere else.
+    #[must_use]
+    pub fn next_hole(&self, offset: u64) -> u64 {
+        let mut at = offset;
+        loop {
+            let is_data = match self.pages.get(&(at / PAGE)) {
+                Some(page) => page.is_some(),
+                None => at < self.shown,
+            };
+            if !is_data || at >= self.size {
+                return at.min(self.size);
+            }
+            at = (at / PAGE + 1) * PAGE;
+        }
+    }
+}

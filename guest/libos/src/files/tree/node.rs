@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nodes of the overlay: files that are new or were changed.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::attributes::Values;
+use super::content::Content;
+use super::directory::Directory;
+use super::volume::{ImagePlace, VolumeIndex};
+use crate::erofs::{FileType, Time};
+use crate::errno::Errno;
+
+/// What a node is.
+#[derive(Debug)]
+pub enum Body {
+    /// A regular file.
+    Regular(Content),
+    /// A directory.
+    Directory(Directory),
+    /// A symbolic link, and where it leads.
+    Symlink(Box<[u8]>),
+    /// A device with its numbers, a FIFO or a socket.
+    Special(FileType, (u32, u32)),
+}
+
+/// Who a file belongs to, and what that means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The lower twelve bits of the mode.
+    pub permissions: u16,
+}
+
+/// When things happened to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// It was read.
+    pub accessed: Time,
+    /// Its content changed.
+    pub modified: Time,
+    /// Anything about it changed.
+    pub changed: Time,
+    /// It was made.
+    pub born: Time,
+}
+
+impl Times {
+    /// All at once.
+    #[must_use]
+    pub fn all(now: Time) -> Times {
+        Times { accessed: now, modified: now, changed: now, born: now }
+    }
+}
+
+/// A file of the overlay.
+#[derive(Debug)]
+pub struct Node {
+    /// What it is.
+    pub body: Body,
+    /// Who may do what.
+    pub owner: Owner,
+    /// How many names it has.
+    pub links: u32,
+    /// When things happened to it.
+    pub times: Times,
+    /// The volume that it counts as a part of.
+    pub volume: VolumeIndex,
+    /// Its inode number.
+    pub number: u64,
+    /// The inode that it was.
+    pub origin: Option<ImagePlace>,
+    /// It was made without a name and may get one.
+    pub temporary: bool,
+    /// Its extended attributes.
+    pub attributes: Values,
+}
+
+impl Node {
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> FileType {
+        match &self.body {
+            Body::Regular(_) => FileType::Regular,
+            Body::Directory(_) => FileType::Directory,
+            Body::Symlink(_) => FileType::Symlink,
+            Body::Special(kind, _) => *kind,
+        }
+    }
+
+    /// It as a directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn directory(&self) -> Result<&Directory, Errno> {
+        if let Body::Directory(directory) = &self.body { Ok(directory) } else { Err(Errno::ENOTDIR) }
+    }
+
+    /// It as a directory, to be changed.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn directory_mut(&mut self) -> Result<&mut Directory, Errno> {
+        if let Body::Directory(directory) = &mut self.body { Ok(directory) } else { Err(Errno::ENOTDIR) }
+    }
+
+    /// Its content.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is no regular file.
+    pub fn content(&self) -> Result<&Content, Errno> {
+        if let Body::Regular(content) = &self.body { Ok(content) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Its content, to be changed.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is no regular file.
+    pub fn content_mut(&mut self) -> Result<&mut Content, Errno> {
+        if let Body::Regular(content) = &mut self.body { Ok(content) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Takes note that its content changed.
+    pub fn touch(&mut self, now: Time) {
+        (self.times.modified, self.times.changed) = (now, now);
+    }
+}
+
+/// The name of a node. It stays one's own: a later node in the same place has another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    node: Option<Box<Node>>,
+}
+
+/// All nodes.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Nodes {
+    /// Adds a node. There must be [room](super::room).
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn add(&mut self, node: Node) -> Result<NodeId, Errno> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.try_reserve(1).map_err(|_| Errno::ENOSPC)?;
+                // Whoever frees a node must not need memory.
+                self.free.try_reserve(self.slots.len() + 1).map_err(|_| Errno::ENOSPC)?;
+                self.slots.push(Slot::default());
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.node = Some(Box::new(node));
+        Ok(NodeId { index, generation: slot.generation })
+    }
+
+    /// Forgets a node.
+    pub fn remove(&mut self, id: NodeId) -> Option<Box<Node>> {
+        let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        let node = slot.node.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(id.index);
+        Some(node)
+    }
+
+    /// A node.
+    ///
+    /// # Errors
+    /// `ENOENT`: it was forgotten.
+    pub fn get(&self, id: NodeId) -> Result<&Node, Errno> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation);
+        slot.and_then(|slot| slot.node.as_deref()).ok_or(Errno::ENOENT)
+    }
+
+    /// A node, to be changed.
+    ///
+    /// # Errors
+    /// `ENOENT`: it was forgotten.
+    pub fn get_mut(&mut self, id: NodeId) -> Result<&mut Node, Errno> {
+        let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        slot.and_then(|slot| slot.node.as_deref_mut()).ok_or(Errno::ENOENT)
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Volumes: read-only images that lie in memory, and the bytes of their files.
+//!
+//! Bytes of a file may be read from the host only now, and that can fail: they are touched by copying routines that survive it, and never compared or
+//! formatted in place.
+
+use pando_rt::user::fetch;
+
+use super::Place;
+use crate::erofs::{Data, Image, Inode, Nid};
+use crate::errno::Errno;
+
+/// Which volume, in the order of the argument block; the first is the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeIndex(pub u8);
+
+impl VolumeIndex {
+    /// The volume that is mounted at `/`.
+    pub const ROOT: VolumeIndex = VolumeIndex(0);
+}
+
+/// An inode of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ImagePlace {
+    /// The volume.
+    pub volume: VolumeIndex,
+    /// The inode in it.
+    pub nid: Nid,
+}
+
+/// A read-only image with the place where it is mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct Volume {
+    /// Its directory tree.
+    pub image: Image<'static>,
+    /// Its bytes.
+    pub bytes: &'static [u8],
+    /// The directory that holds its mount point.
+    pub parent: Place,
+}
+
+/// The bytes of a volume's file.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageFile {
+    data: Data<'static>,
+    /// Where in the volume the head lies.
+    start: u64,
+    /// The bytes before the tail, which may lie elsewhere.
+    head: &'static [u8],
+}
+
+impl ImageFile {
+    /// Finds the data of a file.
+    ///
+    /// # Errors
+    /// `EIO`, `EOPNOTSUPP`: the image is corrupt or its file compressed.
+    pub fn new(volume: &Volume, inode: &Inode) -> Result<ImageFile, Errno> {
+        let data = volume.image.data(inode)?;
+        let extent = data.extent();
+        let head = volume.bytes.get(extent.start as usize..extent.end as usize).ok_or(Errno::EIO)?;
+        Ok(ImageFile { data, start: extent.start, head })
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.data.size()
+    }
+
+    /// Where in the volume the part lies that can be mapped: it starts with a block, and the volume has its last block whole.
+    #[must_use]
+    pub fn extent(&self) -> core::ops::Range<u64> {
+        self.start..self.start + self.head.len() as u64
+    }
+
+    /// What the file has from `offset` on in one piece, at most `length` bytes; nothing at its end.
+    #[must_use]
+    pub fn piece(&self, offset: u64, length: u64) -> &'static [u8] {
+        let head = self.head.len() as u64;
+        let (part, offset) = if offset < head { (self.head, offset) } else { (self.data.tail(), offset - head) };
+        let rest = part.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        &rest[..usize::try_from(length).unwrap_or(usize::MAX).min(rest.len())]
+    }
+
+    /// Reads into memory of the libOS, up to the end of the file. Returns how many bytes.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let piece = self.piece(offset + done as u64, (buffer.len() - done) as u64);
+            if piece.is_empty() {
+                break;
+            }
+            if fetch(piece, &mut buffer[done..done + piece.len()]) < piece.len() {
+                return Err(Errno::EIO);
+            }
+            done += piece.len();
+        }
+        Ok(done)
+    }
+}
