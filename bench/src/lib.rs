@@ -12,7 +12,9 @@ mod bare;
 mod guest;
 mod kernel;
 mod native;
+mod program;
 mod row;
+mod run;
 mod sample;
 mod stage;
 
@@ -25,13 +27,20 @@ use pando_machine::HostError;
 use std::io;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel"];
+pub const NAMES: &[&str] = &["kernel", "run"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A few repetitions at small sizes, in seconds: shows that everything works, and figures that mean little.
     pub brief: bool,
+}
+
+impl Options {
+    /// How often to repeat something: `often`, or just enough to see that it works.
+    fn rounds(self, often: usize) -> usize {
+        if self.brief { 2 } else { often }
+    }
 }
 
 /// Why a benchmark could not be finished.
@@ -84,6 +93,7 @@ impl BenchError {
 pub fn run(name: &str, options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let benchmark = match name {
         "kernel" => kernel::run,
+        "run" => run::run,
         _ => return Err(BenchError::NoSuchBenchmark { name: name.into() }),
     };
     let _pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Idle clones: what the host has less for each of thousands.
 
-use super::program::{self, is_idle};
 use crate::guest::Code;
 use crate::native::usage;
+use crate::program::{Compiled, QUOTA, is_idle};
 use crate::sample::Sample;
 use crate::stage::{DATA, Stage};
 use crate::{BenchError, Options, Row};
@@ -14,6 +14,8 @@ use pando_kernel::CellId;
 use pando_machine::{Nanos, PageCount};
 use std::mem::offset_of;
 
+/// The program's source.
+const SOURCE: &str = include_str!("idle.c");
 /// Clones that are counted.
 const CLONES: usize = 10_000;
 /// Clones for the figures beside the main one.
@@ -74,12 +76,13 @@ pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), B
     let template = template(&mut stage)?;
     count(options, &mut stage, template, &BARE, |_, _| Ok(()), report)?;
 
+    let program = Compiled::new(SOURCE)?;
     let mut stage = Stage::new(ARENA)?;
-    let waiting = program::waiting(&mut stage)?;
+    let waiting = program.in_cell(&mut stage)?;
     count(options, &mut stage, waiting, &PROGRAM, |_, _| Ok(()), report)?;
 
     let mut stage = Stage::new(ARENA)?;
-    let waiting = program::waiting(&mut stage)?;
+    let waiting = program.in_cell(&mut stage)?;
     let ask = |stage: &mut Stage, clone: CellId| {
         stage.kernel.console(clone)?.send(b"hello\n");
         stage.turn_until(clone, is_idle)
@@ -100,7 +103,7 @@ fn count(
     let mut make = |stage: &mut Stage| {
         let mut last = source;
         for _ in 0..in_step {
-            last = stage.kernel.clone_cell(source, program::QUOTA)?;
+            last = stage.kernel.clone_cell(source, QUOTA)?;
             stage.kernel.start(last)?;
             stage.turn_until(last, is_idle)?;
             with(stage, last)?;
@@ -166,7 +169,7 @@ fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
     write(&mut code);
     let again = code.here();
     code.hypercall(Hypercall::Idle { deadline: Nanos::NEVER.0 }).jump(again);
-    let id = stage.cell(code.bytes(), program::QUOTA)?;
+    let id = stage.cell(code.bytes(), QUOTA)?;
     let flags = MapFlags::eager(Permissions::READ_WRITE);
     stage.map(id, LIBOS, PageCount(SYSTEM_PAGES), flags)?;
     stage.map(id, DATA, PageCount(PROGRAM_PAGES), flags)?;

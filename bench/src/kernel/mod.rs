@@ -5,7 +5,6 @@ mod clone;
 mod costs;
 mod cpu;
 mod idle;
-mod program;
 mod touch;
 
 use crate::bare::Bare;
@@ -23,11 +22,4 @@ pub(crate) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), B
     touch::run(options, report)?;
     costs::run(options, &mut bare, report)?;
     idle::run(options, report)
-}
-
-impl Options {
-    /// How often to repeat something: `often`, or just enough to see that it works.
-    fn rounds(self, often: usize) -> usize {
-        if self.brief { 2 } else { often }
-    }
 }

@@ -30,8 +30,8 @@ mod entry {
     use super::{CPUID, SYSCALL};
     use crate::upcall;
 
-    /// Flags that the libOS must not run with: TF, NT and AC. DF has an instruction of its own.
-    const DISTURBING_FLAGS: u64 = 0x4_4100;
+    /// Flags that the libOS must not run with, or could not set again on its quick way out: TF, NT, AC and ID. DF has an instruction of its own.
+    const DISTURBING_FLAGS: u64 = 0x24_4100;
 
     global_asm!(
         ".pushsection .text.pando_patched,\"ax\",@progbits",

@@ -4,8 +4,9 @@
 //! An upcall saves the interrupted context in the virtual registers, on level 0 for an application and on level 1 for the libOS itself, and
 //! enters at [`pando_exception_entry`](install) or the event entry on the stack of that level. The way out is one range of code,
 //! `pando_leave_start..pando_leave_end`: it resets `level` and `critical`, looks for events that came meanwhile, pops the registers out
-//! of the save area and jumps to where the context stood. The kernel delivers nothing inside that range. A context that single-steps, and the
-//! libOS's own, leave by `iretq`, whose frame is the save area's end: it costs more, and takes no instruction of its own between the flags and the jump.
+//! of the save area and jumps to where the context stood. The kernel delivers nothing inside that range. Of the flags it sets those that arithmetic
+//! sets; the others are clear while the libOS runs. A context with other flags, and the libOS's own, leave by `iretq`, whose frame is the save area's end:
+//! that, and `popfq`, cost more than all the rest of a system call.
 //! Nothing is ever pushed onto the application's stack, so its red zone survives.
 
 use core::arch::{asm, global_asm};
@@ -21,8 +22,8 @@ use crate::{events, failure, registers, user};
 
 /// Vector of a page fault.
 const PAGE_FAULT: u64 = 14;
-/// The flag TF.
-const SINGLE_STEP: u64 = 0x100;
+/// The flags that arithmetic sets: CF PF AF ZF SF OF.
+const ARITHMETIC_FLAGS: u64 = 0x8d5;
 
 const CONTROL: u64 = layout::VIRTUAL_REGISTERS;
 /// Where the registers of a save level start.
@@ -75,14 +76,18 @@ global_asm!(
     "not rcx",
     "and rcx, [rax + {pending}]",
     "jnz 3f",
-    "test dword ptr [rax + {flags}], {single_step}",
+    "mov ecx, [rax + {flags}]",
     "lea rsp, [rax + {saved}]",
+    "test ecx, {unusual}",
     "jnz 4f",
+    // An addition sets OF, `sahf` the other five. From here on no instruction changes flags.
+    "mov ah, cl",
+    "shr ecx, 11",
+    "and cl, 1",
+    "add cl, 0x7f",
+    "sahf",
     "pando_pop_registers",
-    // Past the instruction pointer and its selector.
-    "lea rsp, [rsp + 16]",
-    "popfq",
-    "mov rsp, [rsp]",
+    "mov rsp, [rsp + {to_rsp}]",
     "jmp [rip + pando_virtual_registers + {instruction}]",
     "4:",
     "pando_pop_registers",
@@ -105,7 +110,8 @@ global_asm!(
     saved = const saved_registers(0) - CONTROL,
     flags = const offset::SAVES + offset_of!(SavedContext, rflags),
     instruction = const offset::SAVES + offset_of!(SavedContext, rip),
-    single_step = const SINGLE_STEP,
+    unusual = const USER_FLAGS & !ARITHMETIC_FLAGS,
+    to_rsp = const offset_of!(SavedContext, rsp) - offset_of!(SavedContext, rip),
     saved_fault = const saved_registers(1),
     exception = sym exception,
     fault = sym fault,

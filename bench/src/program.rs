@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Small static C programs, compiled here, that answer lines: in a cell that the measuring thread drives, and as processes.
+
+use crate::BenchError;
+use crate::stage::Stage;
+use pando_image::{Builder, HostFile};
+use pando_kernel::cell::State;
+use pando_kernel::{CellId, ConsolePort, Stream};
+use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, Volume};
+use pando_machine::PageCount;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Where cells find the program.
+const PATH: &[u8] = b"/program";
+/// What a cell with it may have.
+pub(crate) const QUOTA: PageCount = PageCount(4096);
+
+/// A compiled program; its file goes when this is dropped.
+pub(crate) struct Compiled {
+    file: PathBuf,
+    _directory: TempDir,
+}
+
+impl Compiled {
+    /// Compiles a program with the host's C compiler.
+    pub(crate) fn new(source: &str) -> Result<Compiled, BenchError> {
+        let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
+        let [text, file] = ["program.c", "program"].map(|name| directory.path().join(name));
+        std::fs::write(&text, source).map_err(BenchError::host("write a C program"))?;
+        let output = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&file).arg(&text).output();
+        let output = output.map_err(BenchError::host("start the C compiler `cc`, which makes the small program"))?;
+        if output.status.success() {
+            return Ok(Compiled { file, _directory: directory });
+        }
+        Err(BenchError::Compiler(String::from_utf8_lossy(&output.stderr).trim().into()))
+    }
+
+    /// The program in a cell, run until it waits for input.
+    pub(crate) fn in_cell(&self, stage: &mut Stage) -> Result<CellId, BenchError> {
+        let template = Template::boot(&stage.kernel)?;
+        stage.turn_until(template.cell(), |state| state == State::Frozen)?;
+        let file = HostFile::new(&self.file).map_err(LaunchError::from)?;
+        let mut files = Builder::new();
+        files.file(PATH, file.attributes(), file).map_err(LaunchError::from)?;
+        let root = Root::new(&stage.kernel, template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?;
+        let program = Program {
+            path: PATH.to_vec(),
+            directory: b"/".to_vec(),
+            arguments: vec![PATH.to_vec()],
+            environment: Vec::new(),
+            exports: Vec::new(),
+            terminals: Terminals::default(),
+            calls: Calls::default(),
+            user: 0,
+            group: 0,
+            memory: QUOTA,
+        };
+        let cell = program.prepare(&stage.kernel, &root)?;
+        stage.kernel.start(cell)?;
+        stage.turn_until(cell, is_idle)?;
+        Ok(cell)
+    }
+
+    /// The program as a process.
+    pub(crate) fn as_process(&self) -> Result<Process, BenchError> {
+        let mut command = Command::new(&self.file);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(BenchError::host("start the small program"))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        match (input, output) {
+            (Some(input), Some(output)) => Ok(Process { child, input, output }),
+            _ => Err(BenchError::Astray),
+        }
+    }
+}
+
+/// Whether a cell waits.
+pub(crate) fn is_idle(state: State) -> bool {
+    matches!(state, State::Idle { .. })
+}
+
+/// A program in a cell that answers lines.
+pub(crate) struct Asked {
+    cell: CellId,
+    port: Arc<ConsolePort>,
+}
+
+impl Asked {
+    /// Of a cell that waits for its first line; what it has said so far is forgotten.
+    pub(crate) fn new(stage: &Stage, cell: CellId) -> Result<Asked, BenchError> {
+        let port = stage.kernel.console(cell)?;
+        port.receive();
+        Ok(Asked { cell, port })
+    }
+
+    /// Sends a line, and returns the number that the answer is.
+    pub(crate) fn ask(&self, stage: &mut Stage, line: &str) -> Result<f64, BenchError> {
+        self.port.send(line.as_bytes());
+        stage.turn_until(self.cell, is_idle)?;
+        match self.port.receive() {
+            Some((Stream::Output, bytes)) => number(&String::from_utf8_lossy(&bytes)),
+            _ => Err(BenchError::Astray),
+        }
+    }
+}
+
+/// The same program as a process; ended when dropped.
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// The next line that it says.
+    pub(crate) fn line(&mut self) -> Result<String, BenchError> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(BenchError::host("read what the small program says"))?;
+        Ok(line)
+    }
+
+    /// Sends a line, and returns the number that the answer is.
+    pub(crate) fn ask(&mut self, line: &str) -> Result<f64, BenchError> {
+        self.input.write_all(line.as_bytes()).map_err(BenchError::host("write to the small program"))?;
+        number(&self.line()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn number(line: &str) -> Result<f64, BenchError> {
+    line.trim().parse().map_err(|_| BenchError::Astray)
+}
