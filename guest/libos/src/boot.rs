@@ -51,9 +51,12 @@ fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
     let directory = strings.next().unwrap_or_default();
     let arguments: Vec<&[u8]> = strings.by_ref().take(given.header.arguments as usize).collect();
     let environment: Vec<&[u8]> = strings.by_ref().take(given.header.environment as usize).collect();
-    let points: Vec<&[u8]> = strings.take(given.header.volumes as usize).collect();
+    let points: Vec<&[u8]> = strings.by_ref().take(given.header.volumes as usize).collect();
     let who = Credentials::new(given.header.user, given.header.group);
     let mut files = Files::new(tree(&given, &points), who, given.header.terminals, clock::wall());
+    for path in strings.take(given.header.exports as usize) {
+        files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+    }
     match files.find(CURRENT, directory, Way::FOLLOW).and_then(|place| files.change_directory(place)) {
         Ok(()) => {}
         Err(error) => refuse(OWN_FAILURE, directory, &error.text()),

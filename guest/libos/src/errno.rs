@@ -20,6 +20,12 @@ macro_rules! errors {
             pub const fn text(self) -> &'static str {
                 match self { $(Errno::$name => concat!($($doc),+).trim_ascii(),)* }
             }
+
+            /// The error of this number; `None`: it is none that occurs here.
+            #[must_use]
+            pub const fn from_number(number: u32) -> Option<Errno> {
+                match number { $($number => Some(Errno::$name),)* _ => None }
+            }
         }
     };
 }

@@ -139,6 +139,13 @@ impl Process {
         if self.signals.want_handling() { Err(Errno::ERESTART) } else { Ok(()) }
     }
 
+    /// Sees to it that what the program said and wrote arrives, before the cell ends.
+    fn finish(&mut self) {
+        console::flush();
+        // What the host cannot take it says to whoever started the cell; the program is no more.
+        let _ = self.files.sync_all();
+    }
+
     /// Waits until `ready` has something, or the clock reaches `deadline`. What makes it ready must be an event.
     ///
     /// # Errors
@@ -160,14 +167,14 @@ impl Process {
 }
 
 /// Ends the cell as a program ends itself.
-pub fn leave(status: u64) -> ! {
-    console::flush();
+pub fn leave(process: &mut Process, status: u64) -> ! {
+    process.finish();
     exit(status, 0, 0, 0)
 }
 
 /// Ends the cell as a signal ends a program. `address` is what it touched, `instruction` where it stood; 0 where that says nothing.
-pub fn die(signal: Signal, address: u64, instruction: u64) -> ! {
-    console::flush();
+pub fn die(process: &mut Process, signal: Signal, address: u64, instruction: u64) -> ! {
+    process.finish();
     kill(signal, address, instruction)
 }
 

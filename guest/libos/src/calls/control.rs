@@ -150,22 +150,25 @@ pub fn readahead(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno
     }
 }
 
-/// `fsync`, `fdatasync`: what was written is where it will be.
+/// `fsync`, `fdatasync`: what was written is where it will be, or goes back to the host.
 pub fn fsync(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
     match process.files.file(fd)?.kind {
-        Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) => Ok(0),
+        Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) => process.files.sync_open(fd).map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
 }
 
 /// `sync()`.
-pub fn sync(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
+pub fn sync(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
+    // Nobody is told of failures here; whoever started the cell is.
+    let _ = process.files.sync_all();
     Ok(0)
 }
 
 /// `syncfs(fd)`.
 pub fn syncfs(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.file(fd).map(|_| 0)
+    process.files.file(fd)?;
+    process.files.sync_all().map(|()| 0)
 }
 
 /// `sync_file_range(fd, offset, bytes, flags)`.

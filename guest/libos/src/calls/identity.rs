@@ -145,6 +145,6 @@ pub fn arch_prctl(_: &mut Process, [code, address, ..]: [u64; 6]) -> Result<u64,
 }
 
 /// `exit(status)`, `exit_group(status)`.
-pub fn exit(_: &mut Process, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    leave(status & 0xff)
+pub fn exit(process: &mut Process, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    leave(process, status & 0xff)
 }

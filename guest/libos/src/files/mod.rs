@@ -7,6 +7,7 @@
 pub mod change;
 mod descriptors;
 pub mod event;
+pub mod export;
 mod made;
 pub mod names;
 pub mod open;
@@ -24,6 +25,7 @@ use alloc::vec::Vec;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use event::Event;
+use export::Export;
 use pipe::{PipeId, Pipes};
 use proc::{Entry, Text};
 use status::{Status, minor, time};
@@ -201,6 +203,8 @@ pub struct Files {
     pub umask: u64,
     /// When the process started, in nanoseconds since 1970.
     pub started: u64,
+    /// What goes back to the host.
+    exports: Vec<Export>,
     descriptors: Vec<Option<Descriptor>>,
     /// Open files with how many descriptors stand for each; a hole where none does.
     open: Vec<Option<(OpenFile, usize)>>,
@@ -220,6 +224,7 @@ impl Files {
             who,
             umask: 0o022,
             started,
+            exports: Vec::new(),
             descriptors: Vec::new(),
             open: Vec::new(),
         };

@@ -36,7 +36,7 @@ pub fn deliver(process: &mut Process, context: &mut SavedContext) {
             let action = process.signals.action(signal);
             match action.disposition(signal) {
                 Disposition::Ignore => {}
-                Disposition::End => end(&info, context),
+                Disposition::End => end(process, &info, context),
                 Disposition::Handle => {
                     let info = process.seen(info);
                     start(process, context, &info, action);
@@ -57,11 +57,11 @@ pub fn deliver(process: &mut Process, context: &mut SavedContext) {
 }
 
 /// Ends the program, saying where it stood if that is to blame, and what it touched if it was that.
-fn end(info: &Info, context: &SavedContext) -> ! {
+fn end(process: &mut Process, info: &Info, context: &SavedContext) -> ! {
     match info.cause() {
-        Cause::Touched => die(info.signal(), info.address(), context.rip),
-        Cause::Instruction => die(info.signal(), context.rip, context.rip),
-        Cause::Other => die(info.signal(), 0, 0),
+        Cause::Touched => die(process, info.signal(), info.address(), context.rip),
+        Cause::Instruction => die(process, info.signal(), context.rip, context.rip),
+        Cause::Other => die(process, info.signal(), 0, 0),
     }
 }
 

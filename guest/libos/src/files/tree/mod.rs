@@ -15,6 +15,7 @@ pub mod content;
 pub mod directory;
 mod list;
 pub mod node;
+mod original;
 pub mod volume;
 
 use alloc::collections::BTreeMap;
