@@ -19,4 +19,4 @@ pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{Streams, forward};
 pub use volume::Volume;
-pub use write_back::{Export, Report, WriteBack};
+pub use write_back::{Export, Report, WriteBack, obey};

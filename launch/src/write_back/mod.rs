@@ -62,14 +62,11 @@ impl WriteBack {
     /// The host has no thread for it.
     pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>) -> std::io::Result<WriteBack> {
         let body = move || {
-            let mut writer = Writer::new(exports);
-            if writer.serve(Incoming::new(&channel), |answer| channel.send(&answer.to_bytes())).is_err() {
-                writer.report.note(b"", "the cell sent what makes no sense: nothing more is written back");
-            }
+            let report = obey(exports, Incoming::new(&channel), |answer| channel.send(answer));
             // Whoever still waits for an answer learns that none comes. What else is said is taken and forgotten, so that the cell goes on.
             channel.close_input();
             while channel.receive().is_some() {}
-            writer.report
+            report
         };
         Ok(WriteBack { thread: std::thread::Builder::new().name("write back".into()).spawn(body)? })
     }
@@ -83,6 +80,15 @@ impl WriteBack {
             report
         })
     }
+}
+
+/// Does what a cell says, byte for byte, until nothing more comes. `answer` takes the answers, and says whether anybody still listens.
+pub fn obey(exports: Vec<Export>, said: impl Read, mut answer: impl FnMut(&[u8]) -> bool) -> Report {
+    let mut writer = Writer::new(exports);
+    if writer.serve(said, |given| answer(&given.to_bytes())).is_err() {
+        writer.report.note(b"", "the cell sent what makes no sense: nothing more is written back");
+    }
+    writer.report
 }
 
 /// The cell said what no libOS says.

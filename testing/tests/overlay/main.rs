@@ -2,6 +2,7 @@
 //! The overlay against Linux: the same random operations on an image with an overlay above it and on a directory of the host, the same answers after each,
 //! and the same tree at the end.
 
+mod export;
 mod operation;
 mod twins;
 

@@ -15,9 +15,14 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-const NOW: Time = Time { seconds: 1_000_000_000, nanoseconds: 0 };
+/// The clock of the overlay: no moment comes twice.
+fn now() -> Time {
+    static PASSED: AtomicU32 = AtomicU32::new(0);
+    Time { seconds: 1_000_000_000, nanoseconds: PASSED.fetch_add(1, Ordering::Relaxed) }
+}
 
 /// What a tree looks like from outside: for each path the mode, how many names (of what is no directory), and the bytes.
 pub(crate) type Seen = BTreeMap<String, (u32, u64, Vec<u8>)>;
@@ -59,20 +64,26 @@ fn image(files: &[(String, Given)]) -> Vec<u8> {
     bytes
 }
 
+/// The files in a directory of the host.
+pub(crate) fn on_host(files: &[(String, Given)]) -> TempDir {
+    let host = tempfile::tempdir().expect("the host has room");
+    for (path, given) in files {
+        let path = host.path().join(&path[1..]);
+        match given {
+            Given::Directory => fs::create_dir(path),
+            Given::File(size) => fs::write(path, bytes(*size, *size)),
+            Given::Symlink(target) => symlink(target, path),
+        }
+        .expect("the host takes what the image takes");
+    }
+    host
+}
+
 impl Twins {
     pub(crate) fn new(given: &[(String, Given)]) -> Twins {
         let bytes_of_image: &'static [u8] = image(given).leak();
         let tree = Tree::new(Image::new(bytes_of_image).expect("the image is sound"), bytes_of_image).expect("there is memory");
-        let host = tempfile::tempdir().expect("the host has room");
-        for (path, given) in given {
-            let path = host.path().join(&path[1..]);
-            match given {
-                Given::Directory => fs::create_dir(path),
-                Given::File(size) => fs::write(path, bytes(*size, *size)),
-                Given::Symlink(target) => symlink(target, path),
-            }
-            .expect("the host takes what the image takes");
-        }
+        let host = on_host(given);
         let files = Files::new(tree, Credentials::new(0, 0), 0, 0);
         Twins { files, host, shown: [Vec::new(), Vec::new()] }
     }
@@ -98,7 +109,9 @@ impl Twins {
                 let id = files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
                 let all = bytes(*count, *count);
                 let mut rest = &all[..];
-                files.tree.node_mut(id)?.content_mut()?.write(*offset, *count as u64, |room| {
+                let node = files.tree.node_mut(id)?;
+                node.touch(now());
+                node.content_mut()?.write(*offset, *count as u64, |room| {
                     let (piece, left) = rest.split_at(room.len());
                     room.copy_from_slice(piece);
                     rest = left;
@@ -116,18 +129,20 @@ impl Twins {
             Operation::Resize(path, size) => {
                 let fd = open(files, path, flag::WRITE_ONLY)?;
                 let id = files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
-                files.tree.node_mut(id)?.content_mut()?.resize(*size)?;
+                let node = files.tree.node_mut(id)?;
+                node.touch(now());
+                node.content_mut()?.resize(*size)?;
                 files.close(fd)
             }
-            Operation::Directory(path) => files.make(here(path.as_bytes()), New::Directory, 0o755, NOW),
-            Operation::Symlink(target, path) => files.make(here(path.as_bytes()), New::Symlink(target.as_bytes()), 0, NOW),
-            Operation::Link(from, to) => files.link(here(from.as_bytes()), here(to.as_bytes()), false, false, NOW),
-            Operation::Unlink(path) => files.unlink(here(path.as_bytes()), NOW),
-            Operation::RemoveDirectory(path) => files.remove_directory(here(path.as_bytes()), NOW),
-            Operation::Rename(from, to) => files.rename(here(from.as_bytes()), here(to.as_bytes()), 0, NOW),
+            Operation::Directory(path) => files.make(here(path.as_bytes()), New::Directory, 0o755, now()),
+            Operation::Symlink(target, path) => files.make(here(path.as_bytes()), New::Symlink(target.as_bytes()), 0, now()),
+            Operation::Link(from, to) => files.link(here(from.as_bytes()), here(to.as_bytes()), false, false, now()),
+            Operation::Unlink(path) => files.unlink(here(path.as_bytes()), now()),
+            Operation::RemoveDirectory(path) => files.remove_directory(here(path.as_bytes()), now()),
+            Operation::Rename(from, to) => files.rename(here(from.as_bytes()), here(to.as_bytes()), 0, now()),
             Operation::Permissions(path, mode) => {
                 let place = files.find(CURRENT, path.as_bytes(), Way::FOLLOW)?;
-                files.owner_mut(place, NOW)?.permissions = *mode as u16;
+                files.owner_mut(place, now())?.permissions = *mode as u16;
                 Ok(())
             }
             Operation::Status(path) | Operation::LinkStatus(path) => {
@@ -203,6 +218,11 @@ impl Twins {
         names
     }
 
+    /// The overlay's files.
+    pub(crate) fn files(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
     /// Both trees as they look from outside.
     pub(crate) fn trees(&mut self) -> (Seen, Seen) {
         let (mut overlay, mut host) = (Seen::new(), Seen::new());
@@ -214,7 +234,7 @@ impl Twins {
 }
 
 fn open(files: &mut Files, path: &str, flags: u64) -> Result<u64, Errno> {
-    let file = files.open_path(CURRENT, path.as_bytes(), flags, 0o644, 0, NOW)?;
+    let file = files.open_path(CURRENT, path.as_bytes(), flags, 0o644, 0, now())?;
     files.insert(file, false)
 }
 
@@ -289,7 +309,8 @@ fn see_overlay(files: &mut Files, directory: Place, path: &str, seen: &mut Seen)
     }
 }
 
-fn see_host(directory: &Path, path: &str, seen: &mut Seen) {
+/// What a directory of the host holds, as it looks from outside.
+pub(crate) fn see_host(directory: &Path, path: &str, seen: &mut Seen) {
     for entry in fs::read_dir(directory).expect("it is a directory") {
         let entry = entry.expect("it can be read");
         let path = format!("{path}/{}", entry.file_name().to_str().expect("names are text"));

@@ -8,14 +8,15 @@ mod records;
 mod told;
 mod walk;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use pando_rt::console::channel;
 use pando_rt::global::{Global, OnOwnPage};
 
-use super::names::{CURRENT, Last, Name, Way};
-use super::tree::volume::{ImagePlace, VolumeIndex};
+use super::names::{CURRENT, Last, Way};
 use super::tree::Place;
+use super::tree::volume::{ImagePlace, VolumeIndex};
 use super::{Files, Kind};
 use crate::errno::Errno;
 pub use records::{Channel, Records};
@@ -38,7 +39,7 @@ enum Root {
         /// The directory of the name.
         directory: Place,
         /// The name.
-        name: Name,
+        name: Box<[u8]>,
         /// What it was when it was said last.
         version: Option<Version>,
     },
@@ -75,7 +76,7 @@ impl Files {
         let root = match (self.tree.volume_of(place), found.last) {
             (Some(volume), _) if self.tree.is_mount(place) => Root::Volume(volume),
             (Some(_), Last::Name(name)) if !self.status(place)?.is_directory() => {
-                Root::File { directory: found.directory, name, version: Some(Version::of(&self.tree, place)?) }
+                Root::File { directory: found.directory, name: name.bytes().into(), version: Some(Version::of(&self.tree, place)?) }
             }
             _ => return Err(Errno::EINVAL),
         };
@@ -96,7 +97,7 @@ impl Files {
         let Some(volume) = self.tree.volume_of(place) else { return Ok(()) };
         let is_it = |export: &Export| match &export.root {
             Root::Volume(exported) => *exported == volume,
-            Root::File { directory, name, .. } => self.tree.lookup(*directory, name.bytes()).is_ok_and(|found| self.tree.settle(found) == place),
+            Root::File { directory, name, .. } => self.tree.lookup(*directory, name).is_ok_and(|found| self.tree.settle(found) == place),
         };
         let Some(number) = self.exports.iter().position(is_it) else { return Ok(()) };
         let path = self.path_in_volume(fd, place, volume);
@@ -144,7 +145,7 @@ impl Files {
                 walk.finish().and(said)
             }
             Root::File { directory, name, version } => {
-                let Ok(place) = tree.lookup(*directory, name.bytes()) else { return Ok(()) };
+                let Ok(place) = tree.lookup(*directory, name) else { return Ok(()) };
                 let (place, now) = (tree.settle(place), Version::of(tree, place)?);
                 let Some(volume) = tree.volume_of(place).filter(|_| *version != Some(now)) else { return Ok(()) };
                 let mut walk = Walk::new(tree, number as u32, volume, told, records);

@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Takes note of what the host has in a directory and the cell has not.
-    fn missing(&mut self, path: &mut Vec<u8>, here: Here) -> Result<(), Errno> {
+    fn missing(&mut self, path: &[u8], here: Here) -> Result<(), Errno> {
         for name in self.names_of_host(path, here.before)? {
             match self.tree.lookup(here.now, &name) {
                 Ok(_) => continue,
@@ -218,12 +218,14 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The names that the host may have in a directory.
+    /// The names that the host may have in a directory, each once.
     fn names_of_host(&self, path: &[u8], before: Option<ImagePlace>) -> Result<Vec<Box<[u8]>>, Errno> {
         let mut names = self.told.names_below(path);
         if let Some(before) = before {
             self.tree.original_names(before, |name| names.push(name.into()))?;
         }
+        names.sort_unstable();
+        names.dedup();
         Ok(names)
     }
 

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exports: whatever is done to an overlay, a directory of the host that began with the same files ends with the same files, once they were synced.
+
+use crate::operation::{Given, Operation, operations, trees};
+use crate::twins::{Seen, Twins, on_host, see_host};
+use pando_launch::{Export, Report, obey};
+use pando_libos::errno::Errno;
+use pando_libos::files::export::Channel;
+use proptest::prelude::*;
+use rustix::fs::{Mode, OFlags, open};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A channel that leads straight to who writes back.
+struct Straight<'a> {
+    host: &'a Path,
+    said: Vec<u8>,
+    answers: Vec<u8>,
+    reports: Vec<Report>,
+}
+
+impl Channel for Straight<'_> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.said.extend(bytes);
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> usize {
+        if self.answers.is_empty() {
+            let directory = open(self.host, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
+            let said = std::mem::take(&mut self.said);
+            let report = obey(vec![Export::Directory(directory)], &said[..], |answer| {
+                self.answers.extend(answer);
+                true
+            });
+            self.reports.push(report);
+        }
+        let count = room.len().min(self.answers.len());
+        room[..count].copy_from_slice(&self.answers[..count]);
+        self.answers.drain(..count);
+        count
+    }
+}
+
+/// An overlay, its twin, and a directory that only hears of what is exported.
+struct Exported {
+    twins: Twins,
+    host: TempDir,
+}
+
+impl Exported {
+    fn new(tree: &[(String, Given)]) -> Exported {
+        let mut twins = Twins::new(tree);
+        twins.files().export(b"/").expect("something is mounted at the root");
+        Exported { twins, host: on_host(tree) }
+    }
+
+    /// Syncs; returns how much had to be said for it. A small buffer, so that records do not fit.
+    fn sync(&mut self) -> Result<usize, Errno> {
+        let mut channel = Straight { host: self.host.path(), said: Vec::new(), answers: Vec::new(), reports: Vec::new() };
+        let mut counted = Counted(&mut channel, 0);
+        let outcome = self.twins.files().sync_all_through(&mut counted, &mut [0; 5000]);
+        let bytes = counted.1;
+        if outcome.is_ok() {
+            assert_eq!(channel.reports, [Report::default()]);
+        }
+        outcome.map(|()| bytes)
+    }
+
+    /// The overlay, and what the host has. Names of one file are files of their own on the host.
+    fn trees(&mut self) -> (Seen, Seen) {
+        let (mut overlay, _) = self.twins.trees();
+        let mut host = Seen::new();
+        see_host(self.host.path(), "", &mut host);
+        for (_, links, _) in overlay.values_mut().chain(host.values_mut()) {
+            *links = (*links).min(1);
+        }
+        (overlay, host)
+    }
+
+    fn perform(&mut self, operation: Operation) {
+        self.twins.overlay(&operation).unwrap_or_else(|error| panic!("{operation:?}: {error}"));
+    }
+
+    fn check(&mut self) {
+        self.sync().expect("the host takes it");
+        let (overlay, host) = self.trees();
+        assert_eq!(overlay, host);
+    }
+}
+
+/// Counts what is said.
+struct Counted<'a, 'b>(&'a mut Straight<'b>, usize);
+
+impl Channel for Counted<'_, '_> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.1 += bytes.len();
+        self.0.send(bytes);
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> usize {
+        self.0.receive(room)
+    }
+}
+
+proptest! {
+    // Each sync waits for the host's disk.
+    #![proptest_config(ProptestConfig { cases: crate::config().cases / 4, ..crate::config() })]
+
+    #[test]
+    fn the_host_has_what_the_overlay_has_after_each_sync(tree in trees(), rounds in proptest::collection::vec(operations(), 1..4)) {
+        let mut exported = Exported::new(&tree);
+        for operations in rounds {
+            for operation in &operations {
+                // What fails changes nothing.
+                let _ = exported.twins.overlay(operation);
+            }
+            exported.sync().expect("the host takes it");
+            let (overlay, host) = exported.trees();
+            prop_assert_eq!(overlay, host);
+            // Whoever has nothing new has nothing to say but the question.
+            prop_assert_eq!(exported.sync(), Ok(8));
+        }
+    }
+}
+
+fn word(text: &str) -> String {
+    text.to_owned()
+}
+
+/// Takes note of what is said, and says that all is well.
+struct Noted(Vec<u8>);
+
+impl Channel for Noted {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> usize {
+        room.fill(0);
+        room.len()
+    }
+}
+
+#[test]
+fn wherever_the_host_stops_each_file_is_old_or_new_and_one_that_moves_is_somewhere() {
+    let tree = [
+        (word("/a"), Given::Directory),
+        (word("/a/moves"), Given::File(5000)),
+        (word("/b"), Given::Directory),
+        (word("/changes"), Given::File(6000)),
+    ];
+    let mut exported = Exported::new(&tree);
+    exported.perform(Operation::Rename(word("/a/moves"), word("/b/moved")));
+    exported.perform(Operation::Write(word("/changes"), 100, 7000));
+    let mut noted = Noted(Vec::new());
+    exported.twins.files().sync_all_through(&mut noted, &mut [0; 5000]).expect("all is well");
+    let old = fs::read(exported.host.path().join("changes")).expect("it is there");
+    for cut in (0..noted.0.len()).step_by(311).chain([noted.0.len()]) {
+        let host = on_host(&tree);
+        let directory = open(host.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
+        assert_eq!(obey(vec![Export::Directory(directory)], &noted.0[..cut], |_| true), Report::default());
+        let read = |name: &str| fs::read(host.path().join(name));
+        let moved = read("b/moved").or_else(|_| read("a/moves")).expect("it is somewhere");
+        let changed = read("changes").expect("it is there");
+        assert!(moved.len() == 5000 && (changed == old || changed.len() == 7100), "cut at {cut}");
+        let names = walked(host.path());
+        assert!(names.iter().all(|name| !name.contains(".pando-")), "cut at {cut}: {names:?}");
+    }
+}
+
+/// Every path below a directory.
+fn walked(directory: &Path) -> Vec<String> {
+    let mut seen = Seen::new();
+    see_host(directory, "", &mut seen);
+    seen.into_keys().collect()
+}
+
+#[test]
+fn only_what_changed_is_said() {
+    let many: Vec<(String, Given)> = (0..50).map(|number| (format!("/{number}"), Given::File(9000))).collect();
+    let mut exported = Exported::new(&many);
+    assert_eq!(exported.sync(), Ok(8));
+    exported.perform(Operation::Write(word("/7"), 3, 1));
+    let said = exported.sync().expect("the host takes it");
+    assert!((9000..10_000).contains(&said), "{said} bytes were said");
+    exported.perform(Operation::Permissions(word("/8"), 0o600));
+    exported.perform(Operation::Unlink(word("/9")));
+    let said = exported.sync().expect("the host takes it");
+    assert!((9000..10_000).contains(&said), "{said} bytes were said");
+    exported.check();
+}
+
+#[test]
+fn holes_stay_holes() {
+    let mut exported = Exported::new(&[]);
+    exported.perform(Operation::Write(word("/a"), 1 << 30, 10));
+    let said = exported.sync().expect("the host takes it");
+    let metadata = fs::metadata(exported.host.path().join("a")).expect("it is there");
+    assert!(said < 10_000 && metadata.len() == (1 << 30) + 10 && metadata.blocks() < 100, "{said} {metadata:?}");
+}
+
+#[test]
+fn what_the_host_could_not_take_is_said_again() {
+    let mut exported = Exported::new(&[(word("/a"), Given::Directory)]);
+    exported.perform(Operation::Write(word("/a/b"), 0, 10));
+    // Somebody has put a file where the directory was.
+    fs::remove_dir(exported.host.path().join("a")).expect("it is empty");
+    fs::write(exported.host.path().join("a"), "in the way").expect("the directory is ours");
+    assert_eq!(exported.sync(), Err(Errno::ENOTDIR));
+    fs::remove_file(exported.host.path().join("a")).expect("the directory is ours");
+    fs::create_dir(exported.host.path().join("a")).expect("nothing is there");
+    exported.check();
+}
+
+#[test]
+fn what_others_put_into_a_directory_that_goes_stays() {
+    let mut exported = Exported::new(&[(word("/a"), Given::Directory), (word("/a/b"), Given::File(10))]);
+    fs::write(exported.host.path().join("a/theirs"), "theirs").expect("the directory is ours");
+    exported.perform(Operation::Unlink(word("/a/b")));
+    exported.perform(Operation::RemoveDirectory(word("/a")));
+    assert_eq!(exported.sync(), Err(Errno::ENOTEMPTY));
+    assert_eq!(fs::read(exported.host.path().join("a/theirs")).expect("it is there"), b"theirs");
+    assert!(!exported.host.path().join("a/b").exists());
+}
