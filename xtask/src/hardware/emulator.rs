@@ -18,7 +18,7 @@ const BOCHS_OPTIONS: &str = "clearcpuid=321,323";
 /// Instructions per emulated second on Bochs, and ticks of the TSC, which counts instructions.
 ///
 /// Linux must be told: Bochs's CPUID claims 3.5 GHz for the TSC and 24 MHz for the APIC's timer. Who believes that finds every time 35 times too long, and is
-/// woken by early timer interrupts, a hundred and more for each deadline: nothing that waits for a timer ever seemed to end.
+/// woken too early a hundred times and more for each deadline.
 const BOCHS_HERTZ: u32 = 100_000_000;
 /// Where Debian keeps the boot loader for CDs, and the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
@@ -83,7 +83,9 @@ impl Emulator<'_> {
         command
     }
 
-    /// Debian's Bochs starts in its debugger and draws on a terminal: `script` gives it one, and the debugger is told to continue.
+    /// Debian's Bochs starts in its debugger, which wants a terminal: `script` gives it one, and the debugger is told to continue.
+    ///
+    /// It draws the screen on another terminal, which it makes and names to its own; once nobody has read some kilobytes there it waits for ever. `cat` reads them.
     fn bochs(&self) -> Result<Command> {
         let disc = self.boot_disc()?;
         let configuration = self.work.join("bochsrc");
@@ -91,13 +93,16 @@ impl Emulator<'_> {
         let debugger = self.work.join("debugger");
         fs::write(&debugger, "c\n")?;
         let guarded = workspace::DIES_WITH_PARENT.join(" ");
-        let bochs = format!("stty rows 30 cols 100; exec {guarded} bochs -q -f {} -rc {}", configuration.display(), debugger.display());
+        let terminal = self.work.join("terminal");
+        let named = format!(r#"screen=$(sed -n "s/^Bochs connected to screen .\(.*\)\".*/\1/p" {})"#, terminal.display());
+        let reader = format!(r#"while {named}; [ -z "$screen" ]; do sleep 0.1; done; exec cat "$screen""#);
+        let bochs = format!(
+            "stty rows 30 cols 100; {guarded} sh -c '{reader}' >/dev/null & exec {guarded} bochs -q -f {} -rc {}",
+            configuration.display(),
+            debugger.display()
+        );
         let mut command = Command::new(workspace::DIES_WITH_PARENT[0]);
-        command
-            .args(&workspace::DIES_WITH_PARENT[1..])
-            .env("TERM", "xterm")
-            .args(["script", "-qfec", &bochs])
-            .arg(self.work.join("terminal"));
+        command.args(&workspace::DIES_WITH_PARENT[1..]).env("TERM", "xterm").args(["script", "-qfec", &bochs]).arg(terminal);
         command.stderr(Stdio::null());
         Ok(command)
     }
