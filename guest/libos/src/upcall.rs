@@ -11,6 +11,9 @@ use crate::process::Process;
 use crate::signals::{Interrupted, delivery};
 use crate::{exceptions, table};
 
+/// Number of the call that ends handlers.
+const RT_SIGRETURN: u64 = 15;
+
 /// Serves a system call, an exception or events; the context then runs on, perhaps in the handler of a signal. Until it does, it stands in the program's own code.
 pub fn handle(process: &mut Process, context: &mut SavedContext) {
     let mut copies = None;
@@ -24,9 +27,12 @@ pub fn handle(process: &mut Process, context: &mut SavedContext) {
             exceptions::set_cpuid(context);
         }
         cause::SYSCALL => {
-            let site = site(context);
+            let (site, number) = (site(context), context.rax);
             call(process, context);
-            process.memory.trapped(site, Kind::Syscall);
+            // Unwinders know a handler's return by its bytes.
+            if number != RT_SIGRETURN {
+                process.memory.trapped(site, Kind::Syscall);
+            }
         }
         // They were noted, and are looked at before anything is delivered.
         cause::EVENTS => process.memory.settle(context),

@@ -12,6 +12,7 @@ mod data;
 mod deaths;
 mod options;
 mod overlay;
+mod patched;
 mod programs;
 mod refusals;
 mod signals;

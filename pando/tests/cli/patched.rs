@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Patched calls: a program notices nothing of them. Each case runs natively, in a cell, and in a cell in which every call traps.
+
+use crate::case::{Case, Outcome};
+use crate::compile::{Linked, program};
+use pando_testing::lab::{kvm_is_there, repetitions};
+
+/// Every call traps, as if there were no patches.
+const TRAP: &[&str] = &["--trap-calls"];
+/// Where programs lie that make their code themselves: low, where displacements reach nearly everything, and high.
+const PLACES: [&str; 3] = ["20000000", "1234567000", "700000000000"];
+
+/// Holds a part of the program `patched` against the host, with and without patches.
+fn check(part: &str) {
+    if kvm_is_there() {
+        for linked in [Linked::Glibc, Linked::Musl] {
+            let case = Case::new(program("patched", linked), &[part]);
+            case.check();
+            case.options(TRAP).check();
+        }
+    }
+}
+
+#[test]
+fn registers_flags_and_memory_are_what_the_instruction_leaves() {
+    check("registers");
+}
+
+#[test]
+fn every_byte_of_a_patched_site_can_be_jumped_to() {
+    check("into");
+}
+
+#[test]
+fn a_loop_may_come_back_to_just_behind_a_call() {
+    check("loops");
+}
+
+#[test]
+fn sites_at_the_end_of_what_can_be_executed() {
+    check("ends");
+}
+
+#[test]
+fn code_that_is_written_run_and_written_again() {
+    check("written");
+}
+
+#[test]
+fn single_steps_lead_through_the_programs_own_instructions() {
+    check("steps");
+}
+
+#[test]
+fn signals_find_the_program_in_its_own_code() {
+    check("interrupted");
+}
+
+#[test]
+fn instructions_behind_a_call_fault_where_they_stand() {
+    check("faulting");
+}
+
+/// How many calls trapped, and how many were made, in a program that makes some thousands.
+fn counts(options: &[&str]) -> [u64; 2] {
+    let options: Vec<&str> = options.iter().copied().chain(["--stats"]).collect();
+    let outcome = Case::new(program("patched", Linked::Glibc), &["counted", "3000"]).options(&options).cell();
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    ["  system calls ", "system calls made"].map(|name| {
+        let line = outcome.errors.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name}: {}", outcome.errors));
+        line.split_whitespace().last().and_then(|word| word.parse().ok()).expect("a number")
+    })
+}
+
+#[test]
+fn after_a_few_times_a_call_does_not_trap_any_more() {
+    if kvm_is_there() {
+        let [trapped, made] = counts(&[]);
+        assert!(made >= 3000 && trapped < 100, "{trapped} of {made}");
+        let [trapped, made] = counts(TRAP);
+        assert!(made >= 3000 && trapped == made, "{trapped} of {made}");
+    }
+}
+
+/// What programs can see of patches, and how they are spared it.
+#[test]
+fn code_that_reads_itself_sees_the_jump_unless_calls_trap() {
+    if kvm_is_there() {
+        let case = Case::new(program("patched", Linked::Glibc), &["reading"]);
+        let said = |outcome: Outcome| String::from_utf8_lossy(&outcome.output).into_owned();
+        assert_eq!(said(case.native()), "as it was written: yes\n");
+        assert_eq!(said(case.cell()), "as it was written: no\n");
+        assert_eq!(said(case.options(TRAP).cell()), "as it was written: yes\n");
+    }
+}
+
+#[test]
+fn random_surroundings() {
+    if kvm_is_there() {
+        let program = program("surroundings", Linked::Glibc);
+        for seed in 0..repetitions(1, 4, 40) {
+            for place in PLACES {
+                Case::new(&program, &[&seed.to_string(), "syscall", place]).check();
+            }
+        }
+    }
+}
+
+/// What `cpuid` answers in a cell is not what it answers on the host, so only the two ways to answer it are compared.
+#[test]
+fn random_surroundings_of_cpuid() {
+    if kvm_is_there() {
+        let program = program("surroundings", Linked::Glibc);
+        for seed in 0..repetitions(1, 2, 20) {
+            for place in PLACES {
+                let case = Case::new(&program, &[&seed.to_string(), "cpuid", place]);
+                let said = |outcome: Outcome| (outcome.status, String::from_utf8_lossy(&outcome.output).into_owned());
+                let (patched, trapped) = (said(case.cell()), said(case.options(TRAP).cell()));
+                let same = patched.1.lines().zip(trapped.1.lines()).take_while(|(patched, trapped)| patched == trapped).count();
+                assert!(patched.0 == 0 && patched == trapped, "seed {seed} at {place}: the first {same} lines are the same");
+            }
+        }
+    }
+}
