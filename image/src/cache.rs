@@ -14,13 +14,16 @@
 use std::{
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::{FileExt, MetadataExt},
-    path::{Path, PathBuf},
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    path::PathBuf,
     sync::Arc,
     time::SystemTime,
 };
 
-use rustix::process::geteuid;
+use rustix::{
+    fs::{FlockOperation, OFlags, flock},
+    process::geteuid,
+};
 
 use crate::{
     Error, Image,
@@ -54,6 +57,14 @@ pub struct Kept {
     pub signs: u64,
     /// When it was last written, or found to be as the host is.
     pub checked: SystemTime,
+}
+
+impl Kept {
+    /// Whether names came or went in a directory of the host since. Costs a look at each directory, but not at files.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.image.is_outdated()
+    }
 }
 
 impl Cache {
@@ -112,20 +123,33 @@ impl Cache {
         let _ = fs::remove_file(&self.path);
     }
 
+    /// Writes the file beside its place, under one name that only one process writes at a time, and puts it there. So
+    /// nothing is left over, however often the process is ended while it writes.
     fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(directory)?;
-        let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory)?;
+        let temporary = self.path.with_extension("new");
+        if let Some(directory) = self.path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let mut file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&temporary)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            // Another process is about it this very moment.
+            return Ok(());
+        }
+        // It may have been put in its place between the two lines above.
+        if !fs::symlink_metadata(&temporary).is_ok_and(|named| file.metadata().is_ok_and(|own| named.ino() == own.ino())) {
+            return Ok(());
+        }
+        file.set_len(0)?;
         for part in parts {
             file.write_all(part)?;
         }
-        file.persist(&self.path).map(|_| ()).map_err(|error| error.error)
+        fs::rename(&temporary, &self.path)
     }
 
     /// Opens the file if it is the caller's own. Whoever else could write it could make the caller's cells see any file
     /// that the caller may read.
     fn open_file(&self) -> Option<(File, SystemTime)> {
-        let file = open_at(&self.path, rustix::fs::OFlags::empty()).ok()?;
+        let file = open_at(&self.path, OFlags::empty()).ok()?;
         let metadata = file.metadata().ok()?;
         let own = metadata.is_file() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
         if own { Some((file, metadata.modified().ok()?)) } else { None }

@@ -16,36 +16,48 @@ use crate::{
     tables::Extent,
 };
 
+/// What a directory is that nobody said anything about.
+const MADE: Attributes = Attributes::root(0o755);
+
 impl Image {
-    /// Sees to it that there is a directory at a path, owned by root with permissions 755 if it is new, as its missing
-    /// parents are. Returns the path without links, which is where something can be mounted.
+    /// Sees to it that there is a directory at a path, with these attributes if it is new; its missing parents are owned
+    /// by root, with permissions 755. Returns the path without links, which is where something can be mounted.
     ///
     /// # Errors
     /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or makes no sense.
-    pub fn add_directory(&mut self, path: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn add_directory(&mut self, path: &[u8], attributes: Attributes) -> Result<Vec<u8>, Error> {
         let Resolved { chain, names, missing } = self.resolve(path)?;
         let here = chain[chain.len() - 1];
         if here.kind != FileType::Directory {
             return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
         }
-        let real = names.iter().chain(&missing).flat_map(|name| [b"/", &name[..]].concat()).collect();
-        self.add_directories(path, here, &missing)?;
-        Ok(real)
+        self.add_directories(path, here, &missing, attributes)?;
+        let real: Vec<u8> = names.iter().chain(&missing).flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Ok(if real.is_empty() { b"/".to_vec() } else { real })
     }
 
-    /// Adds a file of the host, and directories that are missing on the way to it. A file that is there already stays.
+    /// Adds a file of the host, and directories that are missing on the way to it. A file that is there already is
+    /// replaced, where links lead to it.
     ///
     /// # Errors
     /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or makes no sense.
     pub fn add_file(&mut self, path: &[u8], file: &HostFile) -> Result<(), Error> {
-        let Resolved { chain, missing, .. } = self.resolve(path)?;
-        let here = chain[chain.len() - 1];
-        let Some((name, directories)) = missing.split_last() else { return Ok(()) };
+        let Resolved { mut chain, mut names, mut missing } = self.resolve(path)?;
+        if missing.is_empty() {
+            // The name of what is there.
+            missing.extend(names.pop());
+            if chain.pop().is_none_or(|there| there.kind == FileType::Directory) {
+                return Err(Error::Duplicate { path: shown(path) });
+            }
+        }
+        let (Some(&here), Some((name, directories))) = (chain.last(), missing.split_last()) else {
+            return Err(Error::Duplicate { path: shown(path) });
+        };
         if here.kind != FileType::Directory {
-            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(path) });
+            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
         }
         check_names(path, &missing)?;
-        let here = self.add_directories(path, here, directories)?;
+        let here = self.add_directories(path, here, directories, MADE)?;
         let size = file.version.size;
         let mut place = Place::Nowhere(0);
         if size > 0 {
@@ -61,8 +73,8 @@ impl Image {
         self.add_entry(&here, name, nid, FileType::Regular)
     }
 
-    /// Adds directories to this one, each in the one before it; returns the last.
-    fn add_directories(&mut self, path: &[u8], here: Node, names: &[Vec<u8>]) -> Result<Node, Error> {
+    /// Adds directories to this one, each in the one before it, the last with these attributes; returns it.
+    fn add_directories(&mut self, path: &[u8], here: Node, names: &[Vec<u8>], attributes: Attributes) -> Result<Node, Error> {
         check_names(path, names)?;
         let Some((first, rest)) = names.split_first() else { return Ok(here) };
         let mut parent = here.nid;
@@ -82,7 +94,8 @@ impl Image {
             all.sort_unstable_by_key(|entry| entry.name);
             let size = directory_size(all.iter().map(|entry| entry.name)) as u64;
             let links = 2 + u32::from(child.is_some());
-            let inode = Inode { kind: FileType::Directory, attributes: Attributes::root(0o755), links, size, place: Place::Inline(None) };
+            let attributes = if child.is_some() { MADE } else { attributes };
+            let inode = Inode { kind: FileType::Directory, attributes, links, size, place: Place::Inline(None) };
             parent = self.append_block(&[&inode.encode(0)[..], &encode_directory(&all)].concat())?;
             outermost = outermost.or(Some(parent));
             if child.is_none() {
@@ -93,10 +106,11 @@ impl Image {
         self.node(last)
     }
 
-    /// Adds a name to a directory, which gets new blocks for all its entries.
+    /// Lets a name in a directory stand for an inode. The directory gets new blocks for all its entries.
     fn add_entry(&mut self, directory: &Node, name: &[u8], nid: Nid, kind: FileType) -> Result<(), Error> {
         let data = self.data(directory)?;
         let mut all = entries(&data)?;
+        all.retain(|entry| entry.name != name);
         all.push(Entry { name, nid, kind: kind as u8 });
         all.sort_unstable_by_key(|entry| entry.name);
         let encoded = encode_directory(&all);
@@ -126,32 +140,33 @@ impl Image {
     /// Adds a block that begins with these bytes; returns the name of the inode that lies there, if one does.
     fn append_block(&mut self, bytes: &[u8]) -> Result<Nid, Error> {
         let nid = self.next_nid(0)?;
-        let end = BlockNumber::new(self.blocks() + 1)?;
+        BlockNumber::new(self.blocks() + 1)?;
         let mut block = bytes.to_vec();
         block.resize(BLOCK, 0);
         let number = self.append(1, None);
         self.altered.insert(number, block.into());
-        let mut superblock = [0; BLOCK];
-        self.read_bytes(0, &mut superblock)?;
-        resize(&mut superblock, end);
-        self.altered.insert(0, superblock.into());
+        // So that the superblock counts it.
+        self.alter(0, &[])?;
         Ok(nid)
     }
 
-    /// Changes bytes of the image.
+    /// Changes bytes of the image, and makes the superblock's size and checksum right.
     fn alter(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         for (at, byte) in (offset..).zip(bytes) {
-            let number = at / BLOCK_SIZE;
-            if !self.altered.contains_key(&number) {
-                let mut block = [0; BLOCK];
-                self.read_bytes(number * BLOCK_SIZE, &mut block)?;
-                self.altered.insert(number, block.into());
-            }
-            if let Some(block) = self.altered.get_mut(&number) {
-                block[(at % BLOCK_SIZE) as usize] = *byte;
-            }
+            self.altered_block(at / BLOCK_SIZE)?[(at % BLOCK_SIZE) as usize] = *byte;
         }
+        let blocks = BlockNumber::new(self.blocks())?;
+        resize(self.altered_block(0)?, blocks);
         Ok(())
+    }
+
+    /// A block that may be changed.
+    fn altered_block(&mut self, number: u64) -> Result<&mut [u8], Error> {
+        let mut block = [0; BLOCK];
+        if !self.altered.contains_key(&number) {
+            self.read_bytes(number * BLOCK_SIZE, &mut block)?;
+        }
+        Ok(self.altered.entry(number).or_insert_with(|| block.into()))
     }
 }
 

@@ -10,7 +10,7 @@
 //! show. Who opens a file that changed in this tick therefore waits for the next one.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -35,9 +35,6 @@ use crate::{
 const OPEN_MAX: usize = 64;
 /// Twice the longest tick that Linux is built with.
 const TICK: Duration = Duration::from_millis(20);
-
-/// Who is told that a file has changed or is refused.
-pub(crate) type Watcher = dyn Fn(&BlockError) + Send + Sync;
 
 impl Version {
     pub(crate) fn of(stat: &Stat) -> Self {
@@ -78,20 +75,13 @@ pub(crate) struct HostBlocks {
     tables: Tables,
     /// Files that stay open whatever happens.
     held: HashMap<u32, Arc<File>>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The most recently used last.
-    open: Vec<(u32, Arc<File>)>,
-    /// Files that something was said about.
-    reported: HashSet<u32>,
+    /// Files that are open, the most recently used last.
+    open: Mutex<Vec<(u32, Arc<File>)>>,
 }
 
 impl HostBlocks {
     pub(crate) fn new(tables: Tables, held: impl IntoIterator<Item = (u32, Arc<File>)>) -> Self {
-        HostBlocks { tables, held: held.into_iter().collect(), state: Mutex::default() }
+        HostBlocks { tables, held: held.into_iter().collect(), open: Mutex::default() }
     }
 
     /// The tables, if they lie in memory and no file is held.
@@ -99,15 +89,21 @@ impl HostBlocks {
         if self.held.is_empty() { self.tables.in_memory() } else { None }
     }
 
+    /// Whether a directory of the host is not as it was. Costs a look at each.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let unchanged = |path: &Path, modified| look(path).is_ok_and(|stat| Version::of(&stat).modified == modified);
+        !self.tables.all_directories().all(|directory| directory.is_ok_and(|(path, modified)| unchanged(&path, modified)))
+    }
+
     /// Reads whole blocks, those that no extent has as zero.
-    pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8], report: &dyn Fn(&BlockError)) -> Result<(), BlockError> {
+    pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         let mut rest = buffer;
         while !rest.is_empty() {
             let blocks = rest.len() as u64 / BLOCK_SIZE;
             let run = self.run(first)?.min(blocks);
             let (piece, behind) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
             match self.tables.extent(first)?.filter(|extent| extent.rest(first) > 0) {
-                Some(extent) => self.read_extent(&extent, first, piece, report)?,
+                Some(extent) => self.read_extent(&extent, first, piece)?,
                 None => piece.fill(0),
             }
             (rest, first) = (behind, first + run);
@@ -120,17 +116,12 @@ impl HostBlocks {
         Ok(self.tables.extent(first)?.map_or(0, |extent| extent.rest(first)).max(1))
     }
 
-    fn read_extent(&self, extent: &Extent, first: u64, buffer: &mut [u8], report: &dyn Fn(&BlockError)) -> Result<(), BlockError> {
+    fn read_extent(&self, extent: &Extent, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         let skipped = (first - u64::from(extent.first)) * BLOCK_SIZE;
         let left = usize::try_from(extent.size - skipped).unwrap_or(usize::MAX);
         let (data, tail) = buffer.split_at_mut(left.min(buffer.len()));
         tail.fill(0);
-        let outcome = self.read_file(extent.file, extent.offset.saturating_add(skipped), data);
-        outcome.inspect_err(|error| {
-            if self.lock().reported.insert(extent.file) {
-                report(error);
-            }
-        })
+        self.read_file(extent.file, extent.offset.saturating_add(skipped), data)
     }
 
     fn read_file(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
@@ -159,25 +150,25 @@ impl HostBlocks {
         if let Some(file) = self.held.get(&number) {
             return Some(Arc::clone(file));
         }
-        let mut state = self.lock();
-        let place = state.open.iter().rposition(|(open, _)| *open == number)?;
-        let entry = state.open.remove(place);
+        let mut open = self.lock();
+        let place = open.iter().rposition(|(other, _)| *other == number)?;
+        let entry = open.remove(place);
         let file = Arc::clone(&entry.1);
-        state.open.push(entry);
+        open.push(entry);
         Some(file)
     }
 
     fn keep(&self, number: u32, file: &Arc<File>) {
-        let mut state = self.lock();
-        if state.open.len() == OPEN_MAX {
-            state.open.remove(0);
+        let mut open = self.lock();
+        if open.len() == OPEN_MAX {
+            open.remove(0);
         }
-        state.open.push((number, Arc::clone(file)));
+        open.push((number, Arc::clone(file)));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Whatever a thread was doing when it panicked, the lists are whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u32, Arc<File>)>> {
+        // Whatever a thread was doing when it panicked, the list is whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

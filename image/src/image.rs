@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An image whose blocks can be read, wherever they lie.
 
-use std::{collections::BTreeMap, fmt, fs::File, io, ops::Range, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs::File, io, ops::Range, path::Path, sync::Arc};
 
 use rustix::{
     fs::{FileType, OFlags, fstat},
@@ -11,7 +11,7 @@ use rustix::{
 use crate::{
     BlockError, Error,
     format::{BLOCK, BLOCK_SIZE, MAGIC, SUPERBLOCK_OFFSET},
-    host::{HostBlocks, Watcher, open_at},
+    host::{HostBlocks, open_at},
     store::{Blocks, Bytes},
     tables::{Extent, FileRecord, NONE, Sizes, Tables, Version},
     tree::Name,
@@ -24,13 +24,13 @@ pub const PIECE_SIZE: usize = 1 << 20;
 pub type Sink<'a, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'a;
 
 /// A read-only image of blocks: some kept in memory or in a file of Pando's, the others in files of the host.
+#[derive(Debug)]
 pub struct Image {
     blocks: u64,
     /// In the order of their blocks. What no part has is zero.
     parts: Vec<Part>,
     /// Blocks that are not what the parts say.
     pub(crate) altered: BTreeMap<u64, Box<[u8]>>,
-    watcher: Option<Box<Watcher>>,
 }
 
 #[derive(Debug)]
@@ -47,15 +47,9 @@ pub(crate) enum Source {
     Host(HostBlocks),
 }
 
-impl fmt::Debug for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Image").field("blocks", &self.blocks).field("parts", &self.parts).finish_non_exhaustive()
-    }
-}
-
 impl Image {
     pub(crate) fn new(blocks: u64, parts: Vec<Part>) -> Self {
-        Image { blocks, parts, altered: BTreeMap::new(), watcher: None }
+        Image { blocks, parts, altered: BTreeMap::new() }
     }
 
     /// Opens a portable image: a file that holds all its blocks, and must keep them while it is used.
@@ -85,11 +79,6 @@ impl Image {
         let extent = Extent { first: 0, file: 0, offset: 0, size: blocks * BLOCK_SIZE };
         let source = Source::Host(one_file(extent, path, version, [(0, Arc::new(file))])?);
         Ok(Image::new(blocks, vec![Part { blocks: 0..blocks, source }]))
-    }
-
-    /// Calls this when blocks cannot be read: once for each host file that has changed or is refused.
-    pub fn on_failure(&mut self, watcher: impl Fn(&BlockError) + Send + Sync + 'static) {
-        self.watcher = Some(Box::new(watcher));
     }
 
     /// How many blocks of [`BLOCK_SIZE`] it has.
@@ -123,8 +112,8 @@ impl Image {
             let until = until.min(end);
             let (piece, behind) = rest.split_at_mut((until - next) as usize * BLOCK);
             match part.map(|part| &part.source) {
-                Some(Source::Kept(blocks)) => blocks.read(next, piece).inspect_err(|error| self.report(error))?,
-                Some(Source::Host(blocks)) => blocks.read(next, piece, &|error| self.report(error))?,
+                Some(Source::Kept(blocks)) => blocks.read(next, piece)?,
+                Some(Source::Host(blocks)) => blocks.read(next, piece)?,
                 None => piece.fill(0),
             }
             (next, rest) = (until, behind);
@@ -164,12 +153,6 @@ impl Image {
         Ok(())
     }
 
-    fn report(&self, error: &BlockError) {
-        if let Some(watcher) = &self.watcher {
-            watcher(error);
-        }
-    }
-
     /// The part that has a block, if any has, and the first block behind it that may lie elsewhere.
     fn part(&self, block: u64) -> (Option<&Part>, u64) {
         let next = self.parts.partition_point(|part| part.blocks.start <= block);
@@ -192,6 +175,11 @@ impl Image {
         }
     }
 
+    /// Whether a directory of the host that it shows is not as it was.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.parts.iter().any(|part| matches!(&part.source, Source::Host(host) if host.is_outdated()))
+    }
+
     /// Adds blocks behind the last one, from this source; returns the first.
     pub(crate) fn append(&mut self, blocks: u64, source: Option<Source>) -> u64 {
         let first = self.blocks;
@@ -201,8 +189,16 @@ impl Image {
     }
 }
 
+/// Whether a file begins as an image does, understood or not.
+#[must_use]
+pub fn is_image(path: &Path) -> bool {
+    let mut block = [0; BLOCK];
+    let read = open_at(path, OFlags::empty()).is_ok_and(|file| std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, 0).is_ok());
+    read && begins_an_image(&block)
+}
+
 /// Whether a block has a superblock.
-pub(crate) fn begins_an_image(block: &[u8]) -> bool {
+fn begins_an_image(block: &[u8]) -> bool {
     block.get(SUPERBLOCK_OFFSET..).is_some_and(|superblock| superblock.starts_with(&MAGIC.to_le_bytes()))
 }
 

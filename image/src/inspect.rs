@@ -84,14 +84,14 @@ impl Image {
         let mut found = Resolved { chain: vec![self.node(self.root()?)?], names: Vec::new(), missing: Vec::new() };
         let mut links = 0;
         while let Some(name) = pending.pop_front() {
+            let here = found.chain[found.chain.len() - 1];
+            if here.kind != FileType::Directory {
+                return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&found.names.join(&b'/')) });
+            }
             if name == b".." {
                 found.names.pop();
                 found.chain.truncate(found.chain.len().saturating_sub(1).max(1));
                 continue;
-            }
-            let here = found.chain[found.chain.len() - 1];
-            if here.kind != FileType::Directory {
-                return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&found.names.join(&b'/')) });
             }
             let Some(node) = self.look_up(&here, &name)? else {
                 found.missing = std::iter::once(name).chain(pending).collect();

@@ -22,6 +22,7 @@
 //! is stored plainly, so that it can be mapped; directories and the targets of links, which are only looked at, end
 //! right behind their inodes. The reader is the library OS's `erofs` module; Linux mounts the images too.
 
+mod archive;
 mod builder;
 mod cache;
 mod error;
@@ -41,7 +42,7 @@ pub use builder::{Attributes, Builder, Time};
 pub use cache::{Cache, Kept};
 pub use error::{BlockError, Error};
 pub use format::BLOCK_SIZE;
-pub use image::{Image, PIECE_SIZE, Sink};
+pub use image::{Image, PIECE_SIZE, Sink, is_image};
 pub use inspect::Kind;
 pub use source::{HostFile, Source};
 pub use walk::{Readable, Walk};

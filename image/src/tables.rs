@@ -49,9 +49,11 @@ pub(crate) struct FileRecord {
 /// A directory of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryRecord {
-    /// Number of its parent, or [`NONE`].
+    /// Number of its parent, smaller than its own, or [`NONE`].
     pub(crate) parent: u32,
     pub(crate) name: Name,
+    /// When a name in it last came or went.
+    pub(crate) modified: (i64, u32),
 }
 
 /// A record of a fixed size. Numbers are little-endian.
@@ -99,16 +101,18 @@ impl Record for FileRecord {
 }
 
 impl Record for DirectoryRecord {
-    const SIZE: usize = 12;
+    const SIZE: usize = 24;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        for number in [self.parent, self.name.start, self.name.length.into()] {
+        for number in [self.parent, self.name.start, self.name.length.into(), self.modified.1] {
             bytes.extend(number.to_le_bytes());
         }
+        bytes.extend(self.modified.0.to_le_bytes());
     }
 
     fn decode(mut fields: Fields<'_>) -> Self {
-        DirectoryRecord { parent: fields.u32(), name: fields.name() }
+        let (parent, name, nanoseconds) = (fields.u32(), fields.name(), fields.u32());
+        DirectoryRecord { parent, name, modified: (fields.u64().cast_signed(), nanoseconds) }
     }
 }
 
@@ -215,6 +219,21 @@ impl Tables {
             directory = record.parent;
         }
         Ok(names.into_iter().rev().map(OsString::from_vec).collect())
+    }
+
+    /// All directories of the host, with their paths and when each was last modified.
+    pub(crate) fn all_directories(&self) -> impl Iterator<Item = Result<(PathBuf, (i64, u32)), BlockError>> + '_ {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        (0..self.sizes.directories).map(move |index| {
+            let record: DirectoryRecord = self.record(self.directories(), index)?;
+            let name = OsString::from_vec(self.name(record.name)?);
+            let path = match paths.get(record.parent as usize) {
+                Some(parent) => parent.join(name),
+                None => name.into(),
+            };
+            paths.push(path.clone());
+            Ok((path, record.modified))
+        })
     }
 
     fn name(&self, name: Name) -> Result<Vec<u8>, BlockError> {

@@ -120,8 +120,8 @@ impl Builder {
     fn walk(&mut self, top: InodeId, host: &Path, stat: &Stat, walk: &Walk<'_>) -> Result<(), Error> {
         let too_many = || Error::TooMany { path: host.into(), limit: walk.limit };
         let name = self.tree.intern(host.as_os_str().as_bytes())?;
-        let record = self.tree.add_directory(DirectoryRecord { parent: NONE, name })?;
-        let mut level = vec![Directory { id: top, record, path: host.into(), device: stat.st_dev, inode: stat.st_ino, crossed: false }];
+        let record = self.tree.add_directory(DirectoryRecord { parent: NONE, name, modified: Version::of(stat).modified })?;
+        let mut level = vec![Directory { id: top, record, path: host.into(), device: stat.st_dev, inode: stat.st_ino, crossed: true }];
         // Files with several names, by device and number.
         let mut linked = HashMap::new();
         let mut total = 0;
@@ -179,7 +179,7 @@ impl Builder {
         if !is_directory {
             return Ok(None);
         }
-        let record = self.tree.add_directory(DirectoryRecord { parent: directory.record, name })?;
+        let record = self.tree.add_directory(DirectoryRecord { parent: directory.record, name, modified: Version::of(stat).modified })?;
         let path = directory.path.join(OsStr::from_bytes(&found.name));
         Ok(Some(Directory { id, record, path, device: stat.st_dev, inode: stat.st_ino, crossed: stat.st_dev != directory.device }))
     }
@@ -211,7 +211,7 @@ struct Directory {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// It lies on another file system than its parent.
+    /// It lies on another file system than its parent, or its parent is not looked at.
     crossed: bool,
 }
 

@@ -25,6 +25,11 @@ pub(crate) enum Command {
     /// Run a static Linux program in a cell of its own
     #[command(after_help = manual::after_help(), override_usage = "pando run [OPTIONS] PROGRAM [ARGS]...")]
     Run(Box<Run>),
+    /// Make root images
+    Image {
+        #[command(subcommand)]
+        command: ImageCommand,
+    },
     /// Look at this host and say whether and how Pando runs on it
     Doctor(Doctor),
     /// Measure Pando against the host, side by side in one run
@@ -62,6 +67,14 @@ pub(crate) struct Run {
     /// Be this user and group, by number; the group is that of the user's number if left out
     #[arg(short = 'u', long = "user", value_name = "UID[:GID]", default_value = "0:0")]
     pub(crate) user: User,
+
+    /// See what this directory, tar archive or image holds, instead of the host's software
+    #[arg(long, value_name = "DIR|TAR|IMAGE")]
+    pub(crate) root: Option<PathBuf>,
+
+    /// See nothing of the host but the program itself
+    #[arg(long, conflicts_with = "root")]
+    pub(crate) bare: bool,
 
     /// Show this file of the host to the program at the path CELL, read-only (repeat for more). A PATH alone is short for PATH:PATH:ro
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
@@ -106,6 +119,27 @@ impl Run {
     pub(crate) fn arguments(&self) -> &[OsString] {
         &self.words
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Write a root image, with all that is in it, to one file
+    Build(BuildImage),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildImage {
+    /// What shall be in it: a directory, a tar archive, or `-` for an archive on standard input
+    #[arg(value_name = "DIR|TAR", required_unless_present = "host", conflicts_with = "host")]
+    pub(crate) source: Option<PathBuf>,
+
+    /// The host's software, as a cell without --root sees it
+    #[arg(long)]
+    pub(crate) host: bool,
+
+    /// The file to write
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -51,6 +51,12 @@ pub(crate) enum Failure {
     /// What a command has to say could not be said.
     #[error("cannot write to standard output: {0}")]
     Print(#[from] std::io::Error),
+    /// What the cell was to see cannot be shown.
+    #[error(transparent)]
+    View(#[from] crate::view::ViewError),
+    /// An image could not be made or used.
+    #[error(transparent)]
+    Image(#[from] pando_image::Error),
     /// A standard stream failed.
     #[error("cannot write the program's output: {0}")]
     Output(std::io::Error),

@@ -43,9 +43,8 @@ pub(crate) fn find_program(name: &OsStr) -> Result<PathBuf, NoProgram> {
     if name.is_empty() {
         return Err(NoProgram::NotFound);
     }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let mut best = NoProgram::NotFound;
-    for directory in std::env::split_paths(&path) {
+    for directory in program_directories() {
         match check(&directory.join(name)) {
             Ok(found) => return Ok(found),
             Err(NoProgram::NotFound) => {}
@@ -54,6 +53,12 @@ pub(crate) fn find_program(name: &OsStr) -> Result<PathBuf, NoProgram> {
         }
     }
     Err(best)
+}
+
+/// Where programs are looked for.
+pub(crate) fn program_directories() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    std::env::split_paths(&path).collect()
 }
 
 fn check(path: &Path) -> Result<PathBuf, NoProgram> {

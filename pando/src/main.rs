@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line: `pando run`, `pando doctor`, `pando bench`.
+//! The command line: `pando run`, `pando image`, `pando doctor`, `pando bench`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -7,14 +7,17 @@ mod cli;
 mod doctor;
 mod failure;
 mod host;
+mod image;
 mod manual;
 mod options;
+mod progress;
 mod run;
 mod say;
 mod signals;
 mod size;
 mod stats;
 mod terminal;
+mod view;
 mod watch;
 
 use clap::Parser;
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         cli::Command::Run(options) => run::run(&options),
+        cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),

@@ -3,20 +3,20 @@
 
 use crate::cli::Run;
 use crate::failure::{Failure, OWN_FAILURE};
-use crate::host::{self, NoProgram};
-use crate::options::{StatsFormat, Volume};
+use crate::host;
+use crate::options::StatsFormat;
 use crate::signals::Signals;
 use crate::terminal::{self, RawTerminal};
+use crate::view::Asked;
 use crate::watch::Watch;
 use crate::{say, stats};
-use pando_image::{Attributes, Builder, HostFile};
 use pando_kernel::{CellId, Config, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Streams, Template, Terminals, forward};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use std::io::IsTerminal;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::mem;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 const TIMED_OUT: u8 = 124;
@@ -32,11 +32,9 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }
-    let path = host::find_program(options.program()).map_err(|problem| match problem {
-        NoProgram::NotFound => Failure::NotFound(options.program().clone()),
-        NoProgram::NotExecutable(why) => Failure::NotExecutable { program: options.program().clone(), why },
-    })?;
-    let (kernel, cell) = prepare(options, &path)?;
+    let mut seen = Asked::for_run(options)?;
+    let (kernel, cell) = prepare(options, &mut seen)?;
+    seen.renew();
     let outcome = attend(options, &Arc::new(kernel), cell)?;
     let (status, said) = told(&outcome);
     match options.stats {
@@ -71,8 +69,7 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId) -> Result<Outcome, 
 }
 
 /// Makes the kernel, and in it the cell that waits to be started.
-fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
-    let files = files(options, path)?;
+fn prepare(options: &Run, seen: &mut Asked) -> Result<(Kernel, CellId), Failure> {
     let memory = options.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
     // Memory is taken from the host as it is used, and blocks that no cell maps are given up first.
     let registry = PageCount(host::memory().0 / 4);
@@ -83,10 +80,10 @@ fn prepare(options: &Run, path: &Path) -> Result<(Kernel, CellId), Failure> {
     kernel.start_vcpus()?;
     let template = Template::boot(&kernel)?;
     kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
-    let root = Root::new(&kernel, template, vec![pando_launch::Volume::new("/", files.image().map_err(LaunchError::from)?)])?;
+    let root = Root::new(&kernel, template, mem::take(&mut seen.volumes))?;
     let program = Program {
-        path: path.as_os_str().as_bytes().to_vec(),
-        directory: options.directory.clone().unwrap_or_else(directory).into_os_string().into_vec(),
+        path: seen.program.as_os_str().as_bytes().to_vec(),
+        directory: seen.directory.as_os_str().as_bytes().to_vec(),
         arguments: options.arguments().iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: host::environment(&options.variables),
         exports: Vec::new(),
@@ -112,34 +109,6 @@ fn terminals(options: &Run) -> Terminals {
         rows,
         columns,
     }
-}
-
-/// Where the program starts: where the caller stands, if that can be said.
-fn directory() -> PathBuf {
-    std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"))
-}
-
-/// The root image's content: the program, the files that were named, and the working directory to find them from.
-fn files(options: &Run, program: &Path) -> Result<Builder, Failure> {
-    let mut files = Builder::new();
-    let host_file = |path: &Path| HostFile::new(path).map_err(|error| error.to_string());
-    let file = host_file(program).map_err(|why| Failure::NotExecutable { program: options.program().clone(), why })?;
-    files.file(program.as_os_str().as_bytes(), file.attributes(), file).map_err(LaunchError::from)?;
-    // A second name for the same file, or a directory that is there already, changes nothing.
-    let _ = files.directory(directory().as_os_str().as_bytes(), Attributes::root(0o755));
-    let _ = files.directory("tmp", Attributes::root(0o1777));
-    for Volume { host, cell, writable } in &options.volumes {
-        let volume = |why: String| Failure::Volume { file: host.clone(), why };
-        if *writable {
-            return Err(volume("what the program writes cannot go back to the host yet: add `:ro`".into()));
-        }
-        if cell == program && host == program {
-            continue;
-        }
-        let file = host_file(host).map_err(volume)?;
-        files.file(cell.as_os_str().as_bytes(), file.attributes(), file).map_err(|error| volume(error.to_string()))?;
-    }
-    Ok(files)
 }
 
 /// The status that tells the caller how the program ended, and whether that needs a word: it does where it is not the program's own affair.

@@ -9,6 +9,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::Mutex,
 };
 
 use pando_image::{Attributes, Builder, Time};
@@ -34,21 +35,21 @@ fn run(program: &str, arguments: &[&str]) -> Output {
 }
 
 /// Runs a program that must succeed.
-fn run_well(program: &str, arguments: &[&str]) {
+pub(crate) fn run_well(program: &str, arguments: &[&str]) {
     let output = run(program, arguments);
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&said));
 }
 
 /// Runs `fsck.erofs`; whether it found no fault, and what it said. Version 1.5 names some faults and still exits with 0.
-fn fsck(arguments: &[&str]) -> (bool, String) {
+pub(crate) fn fsck(arguments: &[&str]) -> (bool, String) {
     let output = run("fsck.erofs", arguments);
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.success() && !said.contains("<E>"), said)
 }
 
 /// Everything below a directory of the host, the directory itself as `/`.
-fn host_tree(top: &Path) -> Tree {
+pub(crate) fn host_tree(top: &Path) -> Tree {
     let mut tree = Tree::new();
     let mut pending = vec![top.to_path_buf()];
     while let Some(path) = pending.pop() {
@@ -58,8 +59,10 @@ fn host_tree(top: &Path) -> Tree {
             Node::Directory
         } else if metadata.is_symlink() {
             Node::Symlink(fs::read_link(&path).unwrap().into_os_string().into_vec())
-        } else {
+        } else if metadata.is_file() {
             Node::File(fs::read(&path).unwrap())
+        } else {
+            Node::Special((metadata.mode() >> 12) as u16)
         };
         let attributes = Attributes {
             permissions: (metadata.mode() & 0o7777) as u16,
@@ -91,16 +94,19 @@ fn text(path: PathBuf) -> String {
 }
 
 /// Whether this process may mount images. Containers often withhold loop devices; the tools' view is tested there too.
-fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     root && run("losetup", &["--find"]).status.success()
 }
 
 /// A mounted image.
-struct Mount(TempDir);
+pub(crate) struct Mount(pub(crate) TempDir);
 
 impl Mount {
-    fn new(image: &str) -> Self {
+    pub(crate) fn new(image: &str) -> Self {
+        // Finding a loop device that is free and taking it are two steps.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock();
         let directory = tempfile::tempdir().unwrap();
         run_well("mount", &["-t", "erofs", "-o", "loop,ro", image, directory.path().to_str().unwrap()]);
         Mount(directory)
@@ -154,7 +160,7 @@ fn fsck_notices_a_wrong_checksum() {
 }
 
 /// A directory of the host to make images of.
-fn sample_directory(top: &Path) {
+pub(crate) fn sample_directory(top: &Path) {
     for (path, size) in
         [("empty", 0), ("small", 100), ("block", 4096), ("tail", 5000), ("blocks", 12_288), ("large", 100_001), ("sub/deep/x", 7)]
     {
@@ -173,7 +179,7 @@ fn sample_directory(top: &Path) {
 }
 
 /// The image that `mkfs.erofs` makes of a directory.
-fn mkfs(options: &[&str], directory: &Path) -> Vec<u8> {
+pub(crate) fn mkfs(options: &[&str], directory: &Path) -> Vec<u8> {
     let target = tempfile::tempdir().unwrap();
     let image = text(target.path().join("image"));
     run_well("mkfs.erofs", &[options, &[&image, directory.to_str().unwrap()]].concat());

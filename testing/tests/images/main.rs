@@ -2,6 +2,10 @@
 //! Root images from all sides: what the writer writes, the library OS reads, and so do Linux and its tools; what
 //! `mkfs.erofs` writes, the library OS reads; what is damaged, it refuses.
 
+mod archives;
+mod cache;
+mod graft;
+mod host;
 mod hostile;
 mod linux;
 mod model;

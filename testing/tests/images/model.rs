@@ -12,6 +12,8 @@ pub(crate) enum Node {
     Directory,
     File(Vec<u8>),
     Symlink(Vec<u8>),
+    /// A device, FIFO or socket: the upper four bits of its mode.
+    Special(u16),
 }
 
 /// A whole tree by absolute path; the root is `/`.
@@ -99,5 +101,6 @@ fn add(builder: &mut Builder, path: &[u8], attributes: Attributes, node: &Node) 
         Node::Directory => builder.directory(path, attributes),
         Node::File(data) => builder.file(path, attributes, data.clone()),
         Node::Symlink(target) => builder.symlink(path, attributes, target),
+        Node::Special(_) => unreachable!("the generator makes none"),
     }
 }

@@ -40,7 +40,10 @@ pub(crate) fn tree(image: &Image<'_>) -> Tree {
             }
             FileType::Regular => Node::File(data(image, &inode)),
             FileType::Symlink => Node::Symlink(image.link_target(&inode).unwrap().to_vec()),
-            other => panic!("{} is a {other:?}", path.escape_ascii()),
+            FileType::Fifo => Node::Special(0o01),
+            FileType::CharacterDevice => Node::Special(0o02),
+            FileType::BlockDevice => Node::Special(0o06),
+            FileType::Socket => Node::Special(0o14),
         };
         tree.insert(path, (attributes(&inode), node));
     }

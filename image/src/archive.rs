@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees from tar archives: their headers are read, the content of files stays in the archive until it is wanted.
+//!
+//! An archive may come from anywhere. Names and hard links that lead out of it are refused, and so is what is in the
+//! way of something else; symbolic links may point anywhere, because a cell follows them inside its own root.
+
+use std::{
+    borrow::Cow,
+    fs::File,
+    io::{self, Read, Seek},
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::fs::fstat;
+use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
+
+use crate::{
+    Attributes, Builder, Error, Time,
+    builder::{check_target, shown},
+    format::{BLOCK_SIZE, FileType},
+    image::open_held,
+    tables::{FileRecord, NONE, Version},
+    tree::{Content, InodeId},
+};
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 64 << 10;
+/// Bytes of a tar header, of which everything in an archive is a multiple.
+const RECORD: u64 = 512;
+/// The largest file that an image can hold.
+const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK_SIZE;
+
+/// How compressed files begin, and what makes an archive of them.
+const COMPRESSED: [(&[u8], &str); 5] = [
+    (b"\x1f\x8b", "gzip -dc"),
+    (b"\xfd7zXZ\0", "xz -dc"),
+    (b"\x28\xb5\x2f\xfd", "zstd -dc"),
+    (b"BZh", "bzip2 -dc"),
+    (b"\x04\x22\x4d\x18", "lz4 -dc"),
+];
+
+impl Builder {
+    /// Adds what a tar archive holds: old, GNU and POSIX forms, with long names, hard links and GNU's sparse files.
+    ///
+    /// # Errors
+    /// [`Error::Host`], [`Error::NotAFile`], [`Error::Archive`]; those of [`Builder::file`] and [`Builder::symlink`].
+    pub fn archive(&mut self, path: &Path) -> Result<(), Error> {
+        let (file, version) = open_held(path)?;
+        self.read_archive(path, file, version)
+    }
+
+    /// Adds what a tar archive holds that comes from a stream, by way of a temporary file.
+    ///
+    /// # Errors
+    /// As [`Builder::archive`]; [`Error::Write`] for the temporary file.
+    pub fn archive_stream(&mut self, name: &Path, mut stream: impl Read) -> Result<(), Error> {
+        let mut file = spool()?;
+        io::copy(&mut stream, &mut file).map_err(|source| Error::Host { path: name.into(), source })?;
+        let version = version_of(&file)?;
+        self.read_archive(name, file, version)
+    }
+
+    fn read_archive(&mut self, path: &Path, file: File, version: Version) -> Result<(), Error> {
+        let name = self.tree.intern(path.as_os_str().as_bytes())?;
+        let number = self.tree.add_file(FileRecord { directory: NONE, name, version })?;
+        let file = Arc::new(file);
+        self.tree.held.push((number, Arc::clone(&file)));
+        let mut reading = Reading { path, file: Arc::clone(&file), size: version.size, number, sparse: None };
+        reading.refuse_compressed()?;
+        let failed = |error: io::Error| Error::Archive { path: path.into(), problem: error.to_string() };
+        let mut position = &*file;
+        position.rewind().map_err(failed)?;
+        for entry in tar::Archive::new(&*file).entries_with_seek().map_err(failed)? {
+            reading.add(self, entry.map_err(failed)?)?;
+        }
+        reading.check_end(position.stream_position().map_err(failed)?)?;
+        if let Some(sparse) = reading.sparse {
+            let version = version_of(&sparse.file)?;
+            self.tree.files[sparse.number as usize].version = version;
+            self.tree.held.push((sparse.number, Arc::new(sparse.file)));
+        }
+        Ok(())
+    }
+
+    /// Puts something where an archive has it; what it had there before is replaced.
+    fn put_again(&mut self, path: &[u8], attributes: Attributes, content: Content) -> Result<(), Error> {
+        let (parent, name) = self.place(path)?;
+        let id = self.tree.add(attributes, content)?;
+        self.link_again(path, parent, name, id)
+    }
+
+    fn link_again(&mut self, path: &[u8], parent: InodeId, name: &[u8], id: InodeId) -> Result<(), Error> {
+        if let Some(old) = self.tree.find(parent, name)
+            && matches!(self.tree.inode(old).content, Content::Directory { .. })
+        {
+            return Err(Error::Duplicate { path: shown(path) });
+        }
+        self.tree.link(parent, name, id).map(|_| ())
+    }
+}
+
+/// An archive that is being read.
+struct Reading<'a> {
+    path: &'a Path,
+    file: Arc<File>,
+    size: u64,
+    /// Its number among the files of the tree.
+    number: u32,
+    sparse: Option<Sparse>,
+}
+
+/// A temporary file for what lies in pieces in the archive, which an image cannot refer to.
+struct Sparse {
+    file: File,
+    number: u32,
+    end: u64,
+}
+
+impl Reading<'_> {
+    fn error(&self, problem: impl Into<String>) -> Error {
+        Error::Archive { path: self.path.into(), problem: problem.into() }
+    }
+
+    fn io(&self, error: io::Error) -> Error {
+        self.error(error.to_string())
+    }
+
+    fn refuse_compressed(&self) -> Result<(), Error> {
+        let mut start = [0; 6];
+        let length = self.file.read_at(&mut start, 0).map_err(|error| self.io(error))?;
+        match COMPRESSED.iter().find(|(magic, _)| start[..length].starts_with(magic)) {
+            Some((_, program)) => Err(self.error(format!("it is compressed: `{program} ARCHIVE | pando image build - -o IMAGE` reads it"))),
+            None => Ok(()),
+        }
+    }
+
+    /// An archive ends with a record of zeros; one that does not was cut.
+    fn check_end(&self, position: u64) -> Result<(), Error> {
+        let mut record = [0xff; RECORD as usize];
+        let at = position.checked_sub(RECORD);
+        let read = at.is_some_and(|at| position <= self.size && self.file.read_exact_at(&mut record, at).is_ok());
+        if read && record.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(self.error("it was cut: its end is missing")) }
+    }
+
+    fn add(&mut self, builder: &mut Builder, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
+        let kind = entry.header().entry_type();
+        if kind == EntryType::XGlobalHeader || kind.as_byte() == b'V' {
+            return Ok(());
+        }
+        let given = entry.path_bytes().into_owned();
+        let path = self.inside(&given, "the name")?;
+        let attributes = self.attributes(&mut entry, &path)?;
+        match kind {
+            EntryType::Regular | EntryType::Continuous if !given.ends_with(b"/") => {
+                let content = self.content(&entry, &path)?;
+                builder.put_again(&path, attributes, content)
+            }
+            EntryType::Regular | EntryType::Directory => add_directory(builder, &path, attributes),
+            EntryType::GNUSparse => {
+                let content = self.sparse(builder, &entry, &path)?;
+                builder.put_again(&path, attributes, content)
+            }
+            EntryType::Symlink => {
+                let target = self.target(&entry, &path)?;
+                check_target(&path, &target)?;
+                let target = builder.tree.intern(&target)?;
+                builder.put_again(&path, attributes, Content::Symlink(target))
+            }
+            EntryType::Link => {
+                let target = self.inside(&self.target(&entry, &path)?, "the target of a hard link")?;
+                hard_link(builder, &path, &target)
+            }
+            EntryType::Char => builder.put_again(&path, attributes, device(FileType::CharacterDevice, entry.header())),
+            EntryType::Block => builder.put_again(&path, attributes, device(FileType::BlockDevice, entry.header())),
+            EntryType::Fifo => builder.put_again(&path, attributes, Content::Special { kind: FileType::Fifo, device: 0 }),
+            other => {
+                Err(self.error(format!("'{}' is of type '{}', which is not understood", shown(&path), other.as_byte().escape_ascii())))
+            }
+        }
+    }
+
+    /// A name without what means nothing in it; `/` for the archive's root.
+    fn inside(&self, name: &[u8], what: &str) -> Result<Vec<u8>, Error> {
+        let refused = |why| Err(self.error(format!("{what} '{}' {why}", shown(name))));
+        if name.starts_with(b"/") {
+            return refused("is absolute: make the archive with relative names");
+        }
+        let names: Vec<&[u8]> = name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+        if names.contains(&&b".."[..]) {
+            return refused("leads out of it");
+        }
+        Ok(if names.is_empty() { b"/".to_vec() } else { names.join(&b'/') })
+    }
+
+    fn target(&self, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<Vec<u8>, Error> {
+        entry.link_name_bytes().map(Cow::into_owned).ok_or_else(|| self.error(format!("the link '{}' has no target", shown(path))))
+    }
+
+    fn attributes(&self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Result<Attributes, Error> {
+        let mut modified = None;
+        for extension in entry.pax_extensions().map_err(|error| self.io(error))?.into_iter().flatten() {
+            let extension = extension.map_err(|error| self.io(error))?;
+            if extension.key_bytes().starts_with(b"GNU.sparse.") {
+                let advice = "is sparse in POSIX form, which is not understood: make the archive with `tar --format=gnu`";
+                return Err(self.error(format!("'{}' {advice}", shown(path))));
+            }
+            if extension.key_bytes() == b"mtime" {
+                modified = extension.value().ok().and_then(parse_time);
+            }
+        }
+        let header = entry.header();
+        let number = |value: io::Result<u64>| {
+            let value = value.map_err(|error| self.io(error))?;
+            u32::try_from(value).map_err(|_| self.error(format!("'{}' has an owner beyond all numbers", shown(path))))
+        };
+        let seconds = header.mtime().map_err(|error| self.io(error))?.cast_signed();
+        Ok(Attributes {
+            permissions: (header.mode().map_err(|error| self.io(error))? & 0o7777) as u16,
+            uid: number(header.uid())?,
+            gid: number(header.gid())?,
+            modified: modified.unwrap_or(Time { seconds, nanoseconds: 0 }),
+        })
+    }
+
+    /// Where in the archive a file's content lies.
+    fn content(&self, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<Content, Error> {
+        let (offset, size) = (entry.raw_file_position(), entry.size());
+        if offset.checked_add(size).is_none_or(|end| end > self.size) {
+            return Err(self.error(format!("it was cut: the content of '{}' is missing", shown(path))));
+        }
+        Ok(Content::Host { file: self.number, offset, size })
+    }
+
+    /// Copies a sparse file's pieces to where they belong.
+    fn sparse(&mut self, builder: &mut Builder, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<Content, Error> {
+        let size = entry.size();
+        if size > SIZE_MAX {
+            return Err(Error::TooLarge { blocks: size / BLOCK_SIZE });
+        }
+        let (mut from, pieces) = self.pieces(entry, path)?;
+        let mut sparse = match self.sparse.take() {
+            Some(sparse) => sparse,
+            None => {
+                let file = spool()?;
+                let version = version_of(&file)?;
+                let name = builder.tree.intern(self.path.as_os_str().as_bytes())?;
+                let number = builder.tree.add_file(FileRecord { directory: NONE, name, version })?;
+                Sparse { file, number, end: 0 }
+            }
+        };
+        let offset = sparse.end;
+        sparse.end += size.next_multiple_of(BLOCK_SIZE);
+        sparse.file.set_len(sparse.end).map_err(spool_error)?;
+        let mut buffer = vec![0; PIECE];
+        for (to, length) in pieces {
+            let mut done = 0;
+            while done < length {
+                let piece = &mut buffer[..(length - done).min(PIECE as u64) as usize];
+                self.file.read_exact_at(piece, from + done).map_err(|error| self.io(error))?;
+                sparse.file.write_all_at(piece, offset + to + done).map_err(spool_error)?;
+                done += piece.len() as u64;
+            }
+            from += length.next_multiple_of(RECORD);
+        }
+        let content = Content::Host { file: sparse.number, offset, size };
+        self.sparse = Some(sparse);
+        Ok(content)
+    }
+
+    /// Where a sparse file's content begins in the archive, and the pieces of the file that it is for: offset and
+    /// length. The archive's reader has seen to it that they are in order and end within the file.
+    fn pieces(&self, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<(u64, Vec<(u64, u64)>), Error> {
+        let gnu = entry.header().as_gnu().ok_or_else(|| self.error(format!("'{}' is sparse without a map", shown(path))))?;
+        let mut from = entry.raw_file_position();
+        let mut pieces = Vec::new();
+        let mut take = |headers: &[GnuSparseHeader]| -> io::Result<()> {
+            for header in headers.iter().filter(|header| !header.is_empty()) {
+                pieces.push((header.offset()?, header.length()?));
+            }
+            Ok(())
+        };
+        take(&gnu.sparse).map_err(|error| self.io(error))?;
+        let mut more = gnu.is_extended();
+        while more {
+            let mut extension = GnuExtSparseHeader::new();
+            self.file.read_exact_at(extension.as_mut_bytes(), from).map_err(|error| self.io(error))?;
+            take(&extension.sparse).map_err(|error| self.io(error))?;
+            more = extension.is_extended();
+            from += RECORD;
+        }
+        Ok((from, pieces))
+    }
+}
+
+fn add_directory(builder: &mut Builder, path: &[u8], attributes: Attributes) -> Result<(), Error> {
+    match builder.directory(path, attributes) {
+        // It comes a second time: the later attributes count.
+        Err(Error::Duplicate { path: name }) => {
+            let id = if path == b"/" {
+                Some(InodeId::ROOT)
+            } else {
+                let (parent, name) = builder.place(path)?;
+                builder.tree.find(parent, name)
+            };
+            let inode = id.map(|id| builder.tree.inode_mut(id)).filter(|inode| matches!(inode.content, Content::Directory { .. }));
+            inode.ok_or(Error::Duplicate { path: name })?.attributes = attributes;
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+fn hard_link(builder: &mut Builder, path: &[u8], target: &[u8]) -> Result<(), Error> {
+    let refused = |reason| Error::HardLink { path: shown(path), target: shown(target), reason };
+    let (parent, name) = builder.place(target)?;
+    let id = builder.tree.find(parent, name).ok_or_else(|| refused("is not in the archive before it"))?;
+    if matches!(builder.tree.inode(id).content, Content::Directory { .. }) {
+        return Err(refused("is a directory"));
+    }
+    let (parent, name) = builder.place(path)?;
+    builder.link_again(path, parent, name, id)
+}
+
+fn device(kind: FileType, header: &Header) -> Content {
+    let number = |part: io::Result<Option<u32>>| part.ok().flatten().unwrap_or(0);
+    let (major, minor) = (number(header.device_major()), number(header.device_minor()));
+    // As Linux stores it: 12 bits of major between the lower 8 and the upper 12 of minor.
+    Content::Special { kind, device: minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12 }
+}
+
+/// A time of POSIX archives: seconds, perhaps with a fraction.
+fn parse_time(text: &str) -> Option<Time> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let (seconds, nanoseconds): (i64, u32) = (whole.parse().ok()?, digits.parse().ok()?);
+    if !text.starts_with('-') || nanoseconds == 0 {
+        return Some(Time { seconds, nanoseconds });
+    }
+    // Nanoseconds count forward, also before 1970.
+    Some(Time { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds })
+}
+
+fn spool() -> Result<File, Error> {
+    tempfile::tempfile().map_err(spool_error)
+}
+
+fn spool_error(source: io::Error) -> Error {
+    Error::Write { path: PathBuf::from("a temporary file"), source }
+}
+
+fn version_of(file: &File) -> Result<Version, Error> {
+    Ok(Version::of(&fstat(file).map_err(|errno| spool_error(errno.into()))?))
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a command line asks to see: which view, which program in it, where that starts, and what is shown besides.
+
+use super::{Surroundings, View, kept::Renewal};
+use crate::cli::Run;
+use crate::failure::Failure;
+use crate::host::{self, NoProgram};
+use crate::options::Volume;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// What a cell is to see.
+pub(crate) struct Asked {
+    /// Its volumes, the root first.
+    pub(crate) volumes: Vec<pando_launch::Volume>,
+    /// Where in it the program lies.
+    pub(crate) program: PathBuf,
+    /// Where the program starts.
+    pub(crate) directory: PathBuf,
+    renewal: Option<Renewal>,
+}
+
+impl Asked {
+    /// Finds the program and everything that it is to see. Nothing of the files is read yet.
+    ///
+    /// # Errors
+    /// There is no such program, or something cannot be shown.
+    pub(crate) fn for_run(options: &Run) -> Result<Asked, Failure> {
+        let surroundings = Surroundings::here();
+        let root = Path::new("/");
+        let (mut view, program, directory) = match &options.root {
+            Some(path) => {
+                let view = View::of_root(path)?;
+                let program = view.find_program(Path::new(options.program()), &host::program_directories())?;
+                (view, program.ok_or_else(|| Failure::NotFound(options.program().clone()))?, root)
+            }
+            None => {
+                let program = find(options.program())?;
+                let view = if options.bare { View::bare(&program, &surroundings) } else { View::of_host(&program, &surroundings) };
+                (view?, program, surroundings.directory.as_deref().unwrap_or(root))
+            }
+        };
+        for Volume { host, cell, writable } in &options.volumes {
+            let failed = |why: String| Failure::Volume { file: host.clone(), why };
+            if *writable {
+                return Err(failed("what the program writes cannot go back to the host yet: add `:ro`".into()));
+            }
+            view.show(host, cell).map_err(|error| failed(error.to_string()))?;
+        }
+        let directory = options.directory.clone().unwrap_or_else(|| directory.into());
+        let renewal = view.renewal.take();
+        Ok(Asked { volumes: view.into_volumes(), program, directory, renewal })
+    }
+
+    /// Looks at the host once more, on a thread of its own, so that the next start sees what has changed.
+    pub(crate) fn renew(&mut self) {
+        if let Some(renewal) = self.renewal.take() {
+            // A host without another thread for us will do it another time.
+            let _ = std::thread::Builder::new().name("renewal".into()).spawn(move || renewal.run());
+        }
+    }
+}
+
+fn find(program: &OsStr) -> Result<PathBuf, Failure> {
+    host::find_program(program).map_err(|problem| match problem {
+        NoProgram::NotFound => Failure::NotFound(program.into()),
+        NoProgram::NotExecutable(why) => Failure::NotExecutable { program: program.into(), why },
+    })
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rules of what a cell sees, on directories made for the purpose; and the host's own software.
+
+use super::{View, Volume, places::Surroundings};
+use pando_image::{Builder, Cache, Kind};
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A place for homes, programs and projects.
+struct Stage(TempDir);
+
+impl Stage {
+    fn new() -> Self {
+        Stage(tempfile::tempdir().expect("there is room"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().expect("it is there").join(name)
+    }
+
+    /// Makes a file that can be executed.
+    fn program(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("there is room");
+        fs::write(&path, name).expect("there is room");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
+        path
+    }
+
+    fn surroundings(&self, directory: Option<PathBuf>) -> Surroundings {
+        Surroundings { directory, homes: vec![self.path("home")], cache: Some(self.path("cache")) }
+    }
+}
+
+fn mounts(view: &View) -> Vec<&Path> {
+    view.volumes.iter().map(|Volume { mount, .. }| Path::new(std::ffi::OsStr::from_bytes(mount))).collect()
+}
+
+/// What is at a path of the cell: in the volume that is mounted closest to it.
+fn find(view: &mut View, path: &Path) -> Option<Kind> {
+    let (volume, path) = view.covering(path);
+    volume.image.find(&path).expect("the image is sound")
+}
+
+/// The paths of what is mounted beside the root, as the rules have it for a program and a current directory.
+fn beside(stage: &Stage, program: &Path, directory: Option<PathBuf>) -> Vec<PathBuf> {
+    let view = View::of_host(program, &stage.surroundings(directory)).expect("the host can be looked at");
+    mounts(&view)[1..].iter().map(PathBuf::from).collect()
+}
+
+#[test]
+fn a_program_comes_with_its_prefix() {
+    let stage = Stage::new();
+    for (program, prefix) in [
+        ("tool/bin/run", Some("tool")),
+        ("tool/sbin/run", Some("tool")),
+        ("pyenv/shims/run", Some("pyenv")),
+        ("tool/libexec/run", None),
+        ("alone", None),
+        // A home is no prefix, but a directory in one may be.
+        ("home/bin/run", None),
+        ("home/.local/bin/run", Some("home/.local")),
+    ] {
+        let path = stage.program(program);
+        assert_eq!(beside(&stage, &path, None), prefix.map(|prefix| stage.path(prefix)).into_iter().collect::<Vec<_>>(), "{program}");
+        let mut view = View::of_host(&path, &stage.surroundings(None)).expect("the host can be looked at");
+        assert_eq!(find(&mut view, &path), Some(Kind::File), "{program}");
+        // Whoever looks at the root alone sees the program, too.
+        assert_eq!(view.volumes[0].image.find(path.as_os_str().as_bytes()).expect("the image is sound"), Some(Kind::File));
+    }
+}
+
+#[test]
+fn what_holds_homes_is_no_prefix_and_not_shown() {
+    let stage = Stage::new();
+    fs::create_dir_all(stage.path("home/work")).expect("there is room");
+    let here = stage.path("");
+    let above = stage.program("bin/run");
+    assert_eq!(beside(&stage, &above, None), Vec::<PathBuf>::new());
+    for directory in [stage.path("home"), here, "/".into(), "/home".into(), "/root".into(), "/home/somebody".into()] {
+        assert_eq!(beside(&stage, &above, Some(directory.clone())), Vec::<PathBuf>::new(), "{}", directory.display());
+    }
+    assert_eq!(beside(&stage, &above, Some(stage.path("home/work"))), [stage.path("home/work")]);
+}
+
+#[test]
+fn links_to_programs_lead_to_both_prefixes() {
+    let stage = Stage::new();
+    let real = stage.program("tool/bin/run");
+    fs::create_dir_all(stage.path("home/.local/bin")).expect("there is room");
+    let link = stage.path("home/.local/bin/run");
+    symlink(&real, &link).expect("there is room");
+    assert_eq!(beside(&stage, &link, None), [stage.path("home/.local"), stage.path("tool")]);
+}
+
+#[test]
+fn the_current_directory_is_shown_once() {
+    let stage = Stage::new();
+    let program = stage.program("tool/bin/run");
+    fs::create_dir_all(stage.path("work/tool2/bin")).expect("there is room");
+    let elsewhere = stage.path("work");
+    assert_eq!(beside(&stage, &program, Some(elsewhere.clone())), [stage.path("tool"), elsewhere]);
+    // The prefix itself, or what holds it, is shown as the current directory; what lies in it is shown with it.
+    assert_eq!(beside(&stage, &program, Some(stage.path("tool"))), [stage.path("tool")]);
+    let inner = stage.program("work/tool2/bin/run");
+    assert_eq!(beside(&stage, &inner, Some(stage.path("work"))), [stage.path("work")]);
+    assert_eq!(beside(&stage, &inner, Some(stage.path("work/tool2/bin"))), [stage.path("work/tool2")]);
+}
+
+#[test]
+fn the_hosts_software_is_no_prefix_and_made_up_directories_are_not_shown() {
+    let stage = Stage::new();
+    let shell = Path::new("/bin/sh");
+    for directory in ["/usr", "/etc", "/bin", "/proc/self", "/sys", "/dev"] {
+        assert_eq!(beside(&stage, shell, Some(directory.into())), Vec::<PathBuf>::new(), "{directory}");
+    }
+    assert_eq!(beside(&stage, shell, Some("/usr/bin".into())), [PathBuf::from("/usr/bin")]);
+}
+
+#[test]
+fn a_cell_sees_the_hosts_software_and_nothing_else_of_it() {
+    let stage = Stage::new();
+    let mut view = View::of_host(Path::new("/bin/sh"), &stage.surroundings(None)).expect("the host can be looked at");
+    let mut at = |path: &str| find(&mut view, Path::new(path));
+    for path in ["/root", "/home", "/tmp", "/var", "/run", "/proc", "/dev", "/sys", "/usr/bin", "/etc"] {
+        assert_eq!(at(path), Some(Kind::Directory), "{path}");
+    }
+    assert_eq!(at("/bin/sh"), Some(Kind::File));
+    assert_eq!(at("/etc/passwd"), Some(Kind::File));
+    for path in ["/etc/shadow", "/var/lib", "/proc/self", "/dev/null", "/boot", "/root/.profile", "/root/.bashrc"] {
+        assert_eq!(at(path), None, "{path}");
+    }
+}
+
+#[test]
+fn the_software_is_kept_and_made_again_when_it_cannot_be_used() {
+    let stage = Stage::new();
+    let surroundings = stage.surroundings(None);
+    let blocks = |surroundings: &Surroundings| {
+        View::of_host(Path::new("/bin/sh"), surroundings).expect("the host can be looked at").volumes[0].image.blocks()
+    };
+    let first = blocks(&surroundings);
+    let file = stage.path("cache/software.image");
+    let length = fs::metadata(&file).expect("it was kept").len();
+    assert_eq!(blocks(&surroundings), first);
+    fs::File::options().write(true).open(&file).expect("it is ours").set_len(length - 4096).expect("it is ours");
+    assert_eq!(blocks(&surroundings), first);
+    assert_eq!(fs::metadata(&file).expect("it was kept again").len(), length);
+    // An image of another state of the host.
+    let cache = Cache::new(&file);
+    cache.store(&Builder::new().image().expect("it is small"), 0).expect("there is room");
+    assert_eq!(blocks(&surroundings), first);
+    // Nowhere to keep it.
+    fs::remove_dir_all(stage.path("cache")).expect("it is ours");
+    fs::write(stage.path("cache"), "in the way").expect("there is room");
+    assert_eq!(blocks(&surroundings), first);
+    assert_eq!(blocks(&Surroundings { cache: None, ..surroundings }), first);
+}
+
+#[test]
+fn roots_are_directories_archives_and_images() {
+    let stage = Stage::new();
+    stage.program("root/bin/run");
+    stage.program("root/usr/local/bin/tool");
+    let directory = stage.path("root");
+    let [archive, image] = ["root.tar", "root.image"].map(|name| stage.path(name));
+    let tar = std::process::Command::new("tar").arg("-C").arg(&directory).arg("-cf").arg(&archive).arg(".").status();
+    assert!(tar.expect("tar is there").success());
+    let mut builder = Builder::new();
+    builder.archive(&archive).expect("it was just made");
+    let mut bytes = Vec::new();
+    let made = builder.image().expect("it is small");
+    made.write_to(&mut |_, piece| {
+        bytes.extend(piece);
+        Ok::<_, pando_image::Error>(())
+    })
+    .expect("memory can be written");
+    fs::write(&image, bytes).expect("there is room");
+    for root in [&directory, &archive, &image] {
+        let mut view = View::of_root(root).expect("it is a root");
+        assert_eq!(mounts(&view), [Path::new("/")]);
+        for path in ["/bin", "/proc", "/dev", "/tmp"] {
+            assert_eq!(find(&mut view, Path::new(path)), Some(Kind::Directory), "{path}");
+        }
+        let path = ["/nowhere".into(), "/usr/local/bin".into()];
+        let found = |name: &str| view.find_program(Path::new(name), &path).expect("the image is sound");
+        assert_eq!(found("tool"), Some("/usr/local/bin/tool".into()));
+        assert_eq!(found("bin/run"), Some("/bin/run".into()));
+        assert_eq!(found("run"), None);
+        assert_eq!(found("/bin"), None);
+    }
+    let refused = |path: &Path| View::of_root(path).expect_err("it is no root").to_string();
+    assert!(refused(&stage.path("root/bin/run")).contains("cannot read the archive"));
+    assert!(refused(&stage.path("nothing")).contains("No such file or directory"));
+    let cut = fs::read(&image).expect("it is there");
+    fs::write(&image, &cut[..cut.len() - 4096]).expect("there is room");
+    assert!(refused(&image).ends_with("it was cut: blocks are missing at its end"));
+}
+
+#[test]
+fn files_and_directories_are_shown_where_they_are_wanted() {
+    let stage = Stage::new();
+    let program = stage.program("tool/bin/run");
+    let data = stage.program("data/file");
+    let mut view = View::bare(&program, &stage.surroundings(None)).expect("it is there");
+    assert_eq!(mounts(&view), [Path::new("/")]);
+    view.show(&data, Path::new("/some/where")).expect("it is there");
+    view.show(&stage.path("data"), Path::new("/mnt/data")).expect("it is there");
+    view.show(&program, Path::new("/mnt/data/deeper/run")).expect("it is there");
+    assert_eq!(mounts(&view), [Path::new("/"), Path::new("/mnt/data")]);
+    let mut at = |path: &str| find(&mut view, Path::new(path));
+    assert_eq!(at("/some/where"), Some(Kind::File));
+    assert_eq!(at("/mnt"), Some(Kind::Directory));
+    assert_eq!(at("/mnt/data/file"), Some(Kind::File));
+    assert_eq!(at("/mnt/data/deeper/run"), Some(Kind::File));
+    assert_eq!(at("/usr"), None);
+    assert_eq!(find(&mut view, &program), Some(Kind::File));
+    assert!(view.show(&data, Path::new("/some/where/else")).is_err());
+    assert_eq!(view.add_directory(Path::new("/mnt/data/new")).expect("nothing is in the way"), b"/mnt/data/new");
+    assert_eq!(view.add_directory(Path::new("/mnt/data")).expect("nothing is in the way"), b"/mnt/data");
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Host images kept in files: the same image again, or none; whatever happens to the file, never another.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use pando_image::{Attributes, BlockError, Builder, Cache, Image, Readable};
+use tempfile::TempDir;
+
+use crate::{all_bytes, host::image_of, linux};
+
+/// A directory with a tree, and beside it a cached image of it.
+fn kept(signs: u64) -> (TempDir, Cache, Vec<u8>) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("tree")).unwrap();
+    linux::sample_directory(&directory.path().join("tree"));
+    let image = image_of(&directory.path().join("tree"), Readable::All);
+    let cache = Cache::new(file(&directory));
+    cache.store(&image, signs).unwrap();
+    (directory, cache, all_bytes(&image))
+}
+
+fn file(directory: &TempDir) -> std::path::PathBuf {
+    directory.path().join("cache/deeper/image")
+}
+
+#[test]
+fn what_is_kept_is_what_was_made() {
+    let (directory, cache, bytes) = kept(77);
+    let kept = cache.open().unwrap();
+    assert_eq!(kept.signs, 77);
+    assert!(kept.checked.elapsed().unwrap() < Duration::from_secs(60));
+    assert!(!kept.is_outdated());
+    assert!(all_bytes(&kept.image) == bytes);
+    // The file has the metadata and none of the data; and nothing is left beside it.
+    assert!(fs::metadata(file(&directory)).unwrap().len() < bytes.len() as u64);
+    assert_eq!(fs::read_dir(directory.path().join("cache/deeper")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_came_or_went_is_noticed_by_a_look_at_the_directories() {
+    let (directory, cache, _) = kept(0);
+    fs::write(directory.path().join("tree/sub/deep/new"), "").unwrap();
+    assert!(cache.open().unwrap().is_outdated());
+    let image = image_of(&directory.path().join("tree"), Readable::All);
+    cache.store(&image, 0).unwrap();
+    assert!(!cache.open().unwrap().is_outdated());
+    fs::remove_dir_all(directory.path().join("tree/sub")).unwrap();
+    assert!(cache.open().unwrap().is_outdated());
+}
+
+#[test]
+fn what_is_kept_already_is_only_marked() {
+    let (directory, cache, _) = kept(1);
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    fs::File::options().write(true).open(file(&directory)).unwrap().set_modified(long_ago).unwrap();
+    assert_eq!(cache.open().unwrap().checked, long_ago);
+    let open = fs::File::open(file(&directory)).unwrap();
+    let image = image_of(&directory.path().join("tree"), Readable::All);
+    cache.store(&image, 1).unwrap();
+    assert!(cache.open().unwrap().checked > long_ago);
+    let same = |open: &fs::File| {
+        use std::os::unix::fs::MetadataExt;
+        open.metadata().unwrap().ino() == fs::metadata(file(&directory)).unwrap().ino()
+    };
+    assert!(same(&open));
+    cache.store(&image, 2).unwrap();
+    assert!(!same(&open));
+    assert_eq!(cache.open().unwrap().signs, 2);
+}
+
+#[test]
+fn an_image_that_others_could_have_written_is_not_used() {
+    let (directory, cache, _) = kept(0);
+    for mode in [0o620, 0o602] {
+        fs::set_permissions(file(&directory), Permissions::from_mode(mode)).unwrap();
+        assert!(cache.open().is_none(), "{mode:o}");
+    }
+    fs::set_permissions(file(&directory), Permissions::from_mode(0o600)).unwrap();
+    assert!(cache.open().is_some());
+    fs::rename(file(&directory), directory.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(directory.path().join("elsewhere"), file(&directory)).unwrap();
+    assert!(cache.open().is_none());
+    cache.forget();
+    assert!(cache.open().is_none());
+    cache.forget();
+}
+
+#[test]
+fn where_nothing_can_be_written_the_error_says_so() {
+    let (directory, _, _) = kept(0);
+    let image = image_of(&directory.path().join("tree"), Readable::All);
+    let cache = Cache::new("/proc/nonexistent/image");
+    let error = cache.store(&image, 0).unwrap_err().to_string();
+    assert!(error.starts_with("cannot write '/proc/nonexistent/image': "), "{error}");
+    assert!(cache.open().is_none());
+    // What has data of its own, or lies in a file, is not made from the host.
+    let grafted = {
+        let mut image = Builder::new().image().unwrap();
+        image.add_directory(b"/new", Attributes::root(0o755)).unwrap();
+        image
+    };
+    let cache = Cache::new(directory.path().join("other"));
+    assert!(cache.store(&grafted, 0).unwrap_err().to_string().ends_with("only a fresh host image can be kept"));
+    assert!(!Path::new(&directory.path().join("other")).exists());
+}
+
+/// Reads every block, alone; each must be as it was or refused.
+fn use_all(image: &Image, bytes: &[u8]) -> usize {
+    let mut refused = 0;
+    for (number, expected) in (0..image.blocks()).zip(bytes.chunks(4096)) {
+        let mut block = [0; 4096];
+        match image.read_blocks(number, &mut block) {
+            Ok(()) => assert!(block == expected, "block {number} is wrong"),
+            Err(BlockError::Damaged(_)) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    refused
+}
+
+#[test]
+fn a_file_that_was_cut_is_not_used() {
+    let (directory, cache, _) = kept(0);
+    let whole = fs::read(file(&directory)).unwrap();
+    for length in (0..whole.len()).step_by(1999).chain([whole.len() - 1, whole.len() - 4096, whole.len() - 8192]) {
+        fs::write(file(&directory), &whole[..length]).unwrap();
+        assert!(cache.open().is_none(), "{length} bytes");
+    }
+    fs::write(file(&directory), [&whole[..], &[0]].concat()).unwrap();
+    assert!(cache.open().is_none());
+    fs::write(file(&directory), &whole).unwrap();
+    assert!(cache.open().is_some());
+}
+
+#[test]
+fn a_file_that_was_altered_is_refused_where_it_was() {
+    let (directory, cache, bytes) = kept(0);
+    let path = file(&directory);
+    let whole = fs::read(&path).unwrap();
+    let mut random = proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha);
+    let mut number = |below: usize| {
+        use proptest::prelude::Rng;
+        random.next_u64() as usize % below
+    };
+    let (mut unusable, mut refused) = (0, 0);
+    let writer = fs::File::options().write(true).open(&path).unwrap();
+    for round in 0..100 {
+        // Half of them in what the last block begins with: the trailer.
+        let at = if round % 2 == 0 { number(whole.len()) } else { whole.len() - 4096 + number(92) };
+        writer.write_all_at(&[whole[at] ^ (1 << number(8))], at as u64).unwrap();
+        match cache.open() {
+            None => unusable += 1,
+            Some(kept) => refused += use_all(&kept.image, &bytes),
+        }
+        writer.write_all_at(&whole[at..=at], at as u64).unwrap();
+    }
+    assert!(unusable > 10 && refused > 10, "{unusable} unusable, {refused} blocks refused");
+    assert_eq!(use_all(&cache.open().unwrap().image, &bytes), 0);
+}
