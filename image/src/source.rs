@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 
-use crate::{Attributes, Error, Time, host::look, tables::Version};
+use crate::{Attributes, Error, Time, host::look, host::open_at, tables::Version};
 
 /// Where a file's data comes from.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ impl HostFile {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::NotAFile(path.into()));
         }
+        // Who names a file wants to know now that it cannot be read.
+        open_at(&real, OFlags::empty()).map_err(|errno| failed(errno.into()))?;
         Ok(HostFile { path: real, attributes: attributes(&stat), version: Version::of(&stat) })
     }
 
