@@ -48,13 +48,11 @@ pub struct ArgumentsHeader {
 
 /// Bits of [`ArgumentsHeader::options`].
 pub mod options {
-    /// Print every system call on the standard error stream.
-    pub const TRACE: u32 = 1;
     /// Let every system call trap; patch nothing.
-    pub const TRAP: u32 = 2;
+    pub const TRAP: u32 = 1;
     /// The operator's terminal passes every key on as it was typed and shows every byte as it was written: the line discipline is the libOS's. Without it the
     /// terminal keeps its own, which a program cannot change.
-    pub const RAW_TERMINAL: u32 = 4;
+    pub const RAW_TERMINAL: u32 = 2;
 }
 
 impl ArgumentsHeader {

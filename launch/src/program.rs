@@ -27,8 +27,6 @@ pub struct Terminals {
 /// How its system calls are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Print each on the standard error stream.
-    pub trace: bool,
     /// Let each trap; patch nothing.
     pub trap: bool,
 }
@@ -109,7 +107,7 @@ impl Program {
             volumes: root.volumes.len() as u32,
             bytes: bytes.len() as u32,
             terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
-            options: option(self.calls.trace, options::TRACE) | option(self.calls.trap, options::TRAP) | option(raw, options::RAW_TERMINAL),
+            options: option(self.calls.trap, options::TRAP) | option(raw, options::RAW_TERMINAL),
             user: self.user,
             group: self.group,
             rows: rows.into(),

@@ -96,10 +96,6 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub(crate) stats: Option<StatsFormat>,
 
-    /// Print every system call of the program on standard error, with its arguments and its result
-    #[arg(long)]
-    pub(crate) strace: bool,
-
     /// Let every system call trap, instead of patching its place in the program: slow, for who looks for a fault in Pando
     #[arg(long)]
     pub(crate) trap_calls: bool,

@@ -22,12 +22,10 @@ const SIGNALS: &str = "Ctrl-C interrupts the program; a second one within a seco
 it has not done so ten seconds later, or when they come again. Under -t the program reads Ctrl-C like any other key.";
 
 /// What can be typed, and what for.
-const EXAMPLES: [(&str, &str); 5] = [
+const EXAMPLES: [(&str, &str); 3] = [
     ("pando run busybox echo hello", "a program that PATH leads to"),
     ("pando run -v data.txt -- busybox sha256sum data.txt", "a file that it may read"),
-    ("pando run -it -- busybox vi", "a program that draws on the terminal"),
     ("seq 1000 | pando run --timeout 10s --memory 64M -- busybox sort -n", "in a pipe, with limits"),
-    ("pando run --strace -- busybox ls", "what it asks of the system"),
 ];
 
 /// What follows the options in `pando run --help`.

@@ -88,7 +88,7 @@ fn prepare(options: &Run, seen: &mut Asked) -> Result<(Kernel, CellId), Failure>
         environment: host::environment(&options.variables),
         exports: Vec::new(),
         terminals: terminals(options),
-        calls: Calls { trace: options.strace, trap: options.trap_calls },
+        calls: Calls { trap: options.trap_calls },
         user: options.user.user,
         group: options.user.group,
         memory,

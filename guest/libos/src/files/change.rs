@@ -191,13 +191,13 @@ impl Files {
         }
         let old = self.walk(from.directory, from.path, Way::NAME)?;
         let new = self.walk(to.directory, to.path, Way::NAME)?;
-        if self.tree.volume_of(old.directory) != self.tree.volume_of(new.directory) {
-            return Err(Errno::EXDEV);
-        }
         let Last::Name(old_name) = old.last else { return Err(Errno::EBUSY) };
         let Last::Name(new_name) = new.last else {
             return Err(if flags & RENAME_NOREPLACE != 0 { Errno::EEXIST } else { Errno::EBUSY });
         };
+        if self.tree.volume_of(old.directory) != self.tree.volume_of(new.directory) {
+            return Err(Errno::EXDEV);
+        }
         let place = self.tree.settle(old.place.ok_or(Errno::ENOENT)?);
         let is_directory = self.status(place)?.is_directory();
         let moved = There { directory: old.directory, name: old_name, place, is_directory, slash: old.slash };
