@@ -45,7 +45,8 @@ fn install_target() -> Result<(), String> {
 /// Builds the libOS into this crate's output directory.
 fn build(workspace: &Path) -> Result<(), String> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    let target_directory = out.join("guest");
+    // The same for all profiles of the host's side: the guest is built once. Cargo marks its target directory for backup programs.
+    let target_directory = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file()).unwrap_or(&out).join("guest");
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets it"));
     cargo
         .current_dir(workspace)

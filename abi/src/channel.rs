@@ -11,6 +11,7 @@
 //! Directory(entry, path)                                 a directory, made if it is not there; then its attributes
 //! Symlink(entry, path, target)                           a symbolic link, replaced as a whole
 //! Remove(entry, path)                                    a file, a link, or an empty directory; nothing there is no error
+//! Lost(entry, path)                                      what is there cannot be said; the size is Linux's number of the error
 //! Sync                                                   all of it is on the host's disk, says the answer
 //! ```
 
@@ -39,10 +40,12 @@ pub enum Kind {
     Remove = 6,
     /// A question: is all that was said so far done?
     Sync = 7,
+    /// What a path leads to cannot be said: an entry, whose size is the number of the error, and the path, as far as it fits.
+    Lost = 8,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [Kind::File, Kind::Data, Kind::Close, Kind::Directory, Kind::Symlink, Kind::Remove, Kind::Sync];
+    const ALL: [Kind; 8] = [Kind::File, Kind::Data, Kind::Close, Kind::Directory, Kind::Symlink, Kind::Remove, Kind::Sync, Kind::Lost];
 }
 
 /// What every record begins with.

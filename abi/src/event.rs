@@ -68,10 +68,4 @@ impl EventSet {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
-
-    /// The events of both sets.
-    #[must_use]
-    pub const fn union(self, other: EventSet) -> EventSet {
-        EventSet(self.0 | other.0)
-    }
 }

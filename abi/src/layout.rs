@@ -3,18 +3,19 @@
 //!
 //! A cell owns the lower canonical half. It is divided into 256 *slots* of 512 GiB, the reach of one entry of a root table; a tree spans one slot.
 //! The *system segment* is mounted at the same slot of every space of a cell and holds what the kernel and the libOS keep there. Its first
-//! 2 MiB, one page table, hold all that an idle cell writes: so an idle clone has one private path of tables (design: layout decides density).
+//! 2 MiB, one page table, hold all that an idle cell writes, as long as the libOS's text leaves room for its data there: so an idle clone has one private path of tables (design: layout decides density).
 //!
 //! ```text
 //! SYSTEM + 0x00_0000  virtual registers      1 page
 //!        + 0x00_1000  console rings          1 page
 //!        + 0x00_2000  CPUID table            2 pages, read-only
-//!        + 0x04_0000  libOS: text, data, stack, first heap
-//!        + 0x18_0000  arguments              512 KiB
-//!        + 0x20_0000  free for the libOS
+//!        + 0x01_0000  libOS: data, stack, first heap
+//!        + 0x1f_0000  arguments              512 KiB, of which most programs use the first page
+//!        + 0x40_0000  libOS: code
+//!        + 0xa0_0000  free for the libOS
 //! ```
 
-use crate::PAGE_SIZE;
+use crate::{PAGE_SIZE, SpaceIndex};
 
 /// Bytes that one slot spans.
 pub const SLOT_SIZE: u64 = 1 << 39;
@@ -35,20 +36,30 @@ pub const CONSOLE_RINGS: u64 = SYSTEM + 0x1000;
 pub const CPUID_TABLE: u64 = SYSTEM + 0x2000;
 /// Pages of the CPUID table.
 pub const CPUID_TABLE_PAGES: u64 = 2;
-/// Where the libOS is linked.
-pub const LIBOS: u64 = SYSTEM + 0x4_0000;
-/// The end of the room for the libOS's image, stack and first heap.
+/// Where the data of the libOS's image lies, with its stack and first heap.
+pub const LIBOS: u64 = SYSTEM + 0x1_0000;
+/// The end of the room for them.
 pub const LIBOS_END: u64 = ARGUMENTS;
 /// Arguments and environment, as the operator gave them (see [`crate::note`] for the form).
-pub const ARGUMENTS: u64 = SYSTEM + 0x18_0000;
+pub const ARGUMENTS: u64 = SYSTEM + 0x1f_0000;
 /// Bytes of the argument block.
 pub const ARGUMENTS_SIZE: u64 = 0x8_0000;
-/// The end of the part that shares one page table; from here on the libOS maps what it wants.
-pub const SYSTEM_FREE: u64 = SYSTEM + 0x20_0000;
+/// Where the libOS's code is linked: no cell writes it, so all share its page tables.
+pub const LIBOS_CODE: u64 = SYSTEM + 0x40_0000;
+/// The end of the room for the code; from here on the libOS maps what it wants.
+pub const SYSTEM_FREE: u64 = SYSTEM + 0xa0_0000;
+/// The space that every cell is born in.
+pub const FIRST_SPACE: SpaceIndex = SpaceIndex(0);
+/// A space that the libOS makes before it freezes and never runs in: it holds what all spaces share, and a program that is executed gets a clone of it.
+pub const EMPTY_SPACE: SpaceIndex = SpaceIndex(1);
 /// Slots of volumes: read-only images of files, each in a slot of its own, below the system segment.
 pub const VOLUME_SLOTS: usize = 14;
 /// The end of what the libOS gives to programs; volumes lie above it.
 pub const PROGRAM_END: u64 = (SYSTEM_SLOT - VOLUME_SLOTS) as u64 * SLOT_SIZE;
+/// Where processes of a cell share memory: the last slot of what programs are given. The libOS mounts a segment there in all spaces.
+pub const SHARED: u64 = PROGRAM_END - SLOT_SIZE;
+/// The end of it.
+pub const SHARED_END: u64 = PROGRAM_END;
 /// Where the first volume lies: the root image.
 pub const ROOT_IMAGE: u64 = volume(0);
 

@@ -25,5 +25,5 @@ pub const MAX_DESCRIPTOR_BYTES: u32 = 1 << 18;
 pub const HOST_NAME_BYTES: usize = 64;
 /// Bytes of fresh entropy per generation: two ChaCha keys' worth.
 pub const ENTROPY_BYTES: usize = 64;
-/// Linux system-call numbers that the report can count as missing.
-pub const REPORTED_CALLS: usize = 512;
+/// Different system calls that the report can count as missing.
+pub const MISSING_CALLS: usize = 32;

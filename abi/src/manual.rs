@@ -73,7 +73,7 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
         (offset_of!(VirtualRegisters, saves) + size_of::<SavedContext>(), "save level 1"),
         (report + offset_of!(Report, calls), "report: system calls"),
         (report + offset_of!(Report, missing_calls), "report: calls not implemented"),
-        (report + offset_of!(Report, missing), "report: their numbers"),
+        (report + offset_of!(Report, missing), "report: their numbers and how often each was made"),
         (window + offset_of!(Window, rows), "window: rows"),
         (window + offset_of!(Window, columns), "window: columns"),
     ] {
@@ -95,6 +95,7 @@ fn addresses(out: &mut dyn Write) -> Result {
         (layout::CPUID_TABLE, "CPUID table"),
         (layout::LIBOS, "libOS"),
         (layout::ARGUMENTS, "arguments"),
+        (layout::LIBOS_CODE, "the libOS's code"),
         (layout::SYSTEM_FREE, "free for the libOS"),
         (layout::USER_END, "end of what a cell can map"),
     ] {

@@ -123,7 +123,7 @@ impl BlockNumber {
 }
 
 /// A block of one of a cell's disks, as one register carries it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockAddress {
     /// Which disk: the upper half of the register.
     pub disk: DiskIndex,

@@ -53,6 +53,8 @@ pub mod options {
     /// The operator's terminal passes every key on as it was typed and shows every byte as it was written: the line discipline is the libOS's. Without it the
     /// terminal keeps its own, which a program cannot change.
     pub const RAW_TERMINAL: u32 = 2;
+    /// Print every system call on the standard error stream.
+    pub const TRACE: u32 = 4;
 }
 
 impl ArgumentsHeader {

@@ -11,7 +11,7 @@
 //! nothing comes between before it has left. An upcall sets `level` and `critical`, sets the stack pointer to [`Control::stacks`] of its level and jumps to the entry.
 //! An exception at level 2 ends the cell.
 
-use crate::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, REPORTED_CALLS};
+use crate::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use crate::{PAGE_SIZE, SavedContext};
 
 /// The page.
@@ -131,8 +131,18 @@ pub struct Report {
     pub calls: u64,
     /// System calls that the libOS does not implement.
     pub missing_calls: u64,
-    /// Which numbers those had, a bit each.
-    pub missing: [u64; REPORTED_CALLS / 64],
+    /// Which those were, the first that were met; a count of 0 is a place that is free, and so are those behind it.
+    pub missing: [MissingCall; MISSING_CALLS],
+}
+
+/// A system call that the libOS does not implement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MissingCall {
+    /// Its number.
+    pub number: u32,
+    /// How often it was made, as far as 32 bits can say.
+    pub count: u32,
 }
 
 /// Offsets within the page, in bytes, for the side that copies rather than points.

@@ -26,7 +26,7 @@ pub(crate) struct Bare {
 impl Bare {
     /// Makes the machine.
     pub(crate) fn new() -> Result<Bare, BenchError> {
-        let config = KvmConfig { arena: PageCount(2048), vcpus: 1, shadow_tables: None, omit: Omit::NOTHING };
+        let config = KvmConfig { arena: PageCount(2048), vcpus: 1, omit: Omit::NOTHING };
         let machine = Kvm::new(config)?;
         let arena = machine.arena();
         // Stretch 0 is the machine's own; every frame behind it is free and reads zero.

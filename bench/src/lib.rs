@@ -11,12 +11,15 @@ mod about;
 mod bare;
 mod guest;
 mod kernel;
+mod lines;
+mod linux;
 mod native;
 mod program;
 mod row;
 mod run;
 mod sample;
 mod stage;
+mod whole;
 
 pub use about::About;
 pub use row::{Row, Table};
@@ -25,9 +28,10 @@ use pando_kernel::{End, OperatorError};
 use pando_launch::LaunchError;
 use pando_machine::HostError;
 use std::io;
+use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +79,9 @@ pub enum BenchError {
     /// A cell ended that should have gone on.
     #[error("a cell of the benchmark ended: {0}")]
     CellEnded(End),
+    /// A program that was measured did not end as it should.
+    #[error("a program of the benchmark failed: {0}")]
+    Failed(String),
     /// A cell did not do what its code says.
     #[error("a cell of the benchmark did not reach its next hypercall")]
     Astray,
@@ -86,16 +93,17 @@ impl BenchError {
     }
 }
 
-/// Runs a benchmark on the calling thread, pinned to one core meanwhile, and reports its rows as they come.
+/// Runs a benchmark on the calling thread, pinned to one core meanwhile with all that it starts, and reports its rows as they come. Where whole programs are measured, `pando` is the
+/// one that makes cells.
 ///
 /// # Errors
 /// There is no such benchmark, or something that it needs is missing. Rows that were reported stand.
-pub fn run(name: &str, options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let benchmark = match name {
-        "kernel" => kernel::run,
-        "run" => run::run,
-        _ => return Err(BenchError::NoSuchBenchmark { name: name.into() }),
-    };
+pub fn run(name: &str, options: Options, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let _pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
-    benchmark(options, report)
+    match name {
+        "kernel" => kernel::run(options, report),
+        "run" => run::run(options, pando, report),
+        "linux" => linux::run(options, pando, report),
+        _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
+    }
 }

@@ -9,7 +9,7 @@ use pando_kernel::{CellId, ConsolePort, Stream};
 use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, Volume};
 use pando_machine::PageCount;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -67,14 +67,12 @@ impl Compiled {
 
     /// The program as a process.
     pub(crate) fn as_process(&self) -> Result<Process, BenchError> {
-        let mut command = Command::new(&self.file);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(BenchError::host("start the small program"))?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
-        match (input, output) {
-            (Some(input), Some(output)) => Ok(Process { child, input, output }),
-            _ => Err(BenchError::Astray),
-        }
+        Process::start(Command::new(&self.file))
+    }
+
+    /// Where its file lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
     }
 }
 
@@ -108,7 +106,7 @@ impl Asked {
     }
 }
 
-/// The same program as a process; ended when dropped.
+/// A process that answers lines; ended when dropped.
 pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
@@ -116,6 +114,17 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts it.
+    pub(crate) fn start(mut command: Command) -> Result<Process, BenchError> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(BenchError::host("start the small program"))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        match (input, output) {
+            (Some(input), Some(output)) => Ok(Process { child, input, output }),
+            _ => Err(BenchError::Astray),
+        }
+    }
+
     /// The next line that it says.
     pub(crate) fn line(&mut self) -> Result<String, BenchError> {
         let mut line = String::new();

@@ -28,7 +28,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// A kernel with so much memory.
     pub(crate) fn new(arena: PageCount) -> Result<Stage, BenchError> {
-        let machine = Kvm::new(KvmConfig { arena, vcpus: 1, shadow_tables: None, omit: Omit::NOTHING })?;
+        let machine = Kvm::new(KvmConfig { arena, vcpus: 1, omit: Omit::NOTHING })?;
         let kernel = Kernel::new(machine as Arc<dyn Machine>, Config::default());
         Ok(Stage { worker: kernel.worker(0)?, kernel })
     }

@@ -23,9 +23,14 @@ const FREELY: &[u32] = &[
     nr::__NR_exit,
     nr::__NR_exit_group,
     nr::__NR_sched_yield,
+    nr::__NR_setpriority,
     nr::__NR_sched_getaffinity,
     nr::__NR_gettid,
     nr::__NR_getpid,
+    nr::__NR_getuid,
+    nr::__NR_geteuid,
+    nr::__NR_getgid,
+    nr::__NR_getegid,
     nr::__NR_rt_sigprocmask,
     nr::__NR_rt_sigaction,
     nr::__NR_rt_sigreturn,
@@ -53,12 +58,19 @@ const FREELY: &[u32] = &[
     nr::__NR_close,
     nr::__NR_fcntl,
     // Files: which, Landlock says.
+    nr::__NR_open,
     nr::__NR_openat,
     nr::__NR_openat2,
     nr::__NR_statx,
     nr::__NR_fstat,
+    nr::__NR_stat,
+    nr::__NR_lstat,
     nr::__NR_newfstatat,
+    nr::__NR_statfs,
     nr::__NR_fstatfs,
+    nr::__NR_access,
+    nr::__NR_faccessat,
+    nr::__NR_faccessat2,
     nr::__NR_readlink,
     nr::__NR_readlinkat,
     nr::__NR_getdents64,
@@ -78,11 +90,8 @@ const FREELY: &[u32] = &[
     nr::__NR_unlink,
     nr::__NR_unlinkat,
     nr::__NR_rmdir,
-    nr::__NR_symlinkat,
     nr::__NR_ftruncate,
     nr::__NR_fallocate,
-    nr::__NR_fchmod,
-    nr::__NR_fchown,
     nr::__NR_utimensat,
     nr::__NR_fsync,
     nr::__NR_fdatasync,
@@ -96,13 +105,18 @@ const TERMINALS: &[u32] =
 /// The type byte of KVM's requests, where `ioctl` has it.
 const KVM: (u64, u64) = (0xff00, 0xae00);
 
+/// Calls that only writing back needs: Landlock knows nothing of owners and modes.
+const WRITING_BACK: &[u32] = &[nr::__NR_symlinkat, nr::__NR_fchown];
+
 /// Allows the process, from now on, only the calls that it needs once its threads run and its machine is made: no other process, no thread, no connection, no executable memory.
+/// Only who `writes_back` what a cell has changed may make links and change owners and modes, and nobody may lend a program to whoever runs it (set-user-ID).
 ///
 /// # Errors
 /// The host refuses; or a thread was confined otherwise before.
-pub fn limit_calls() -> Result<(), ConfineError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = FREELY.iter().map(|call| (i64::from(*call), Vec::new())).collect();
-    rules.extend(conditions()?);
+pub fn limit_calls(writes_back: bool) -> Result<(), ConfineError> {
+    let freely = FREELY.iter().chain(WRITING_BACK.iter().filter(|_| writes_back));
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = freely.map(|call| (i64::from(*call), Vec::new())).collect();
+    rules.extend(conditions(writes_back)?);
     let refuse = SeccompAction::Errno(linux_raw_sys::errno::EPERM);
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, TargetArch::x86_64).map_err(seccompiler::Error::from)?;
     let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
@@ -110,7 +124,9 @@ pub fn limit_calls() -> Result<(), ConfineError> {
 }
 
 /// Calls that are allowed with some arguments.
-fn conditions() -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
+fn conditions(writes_back: bool) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
+    /// Bit of a mode.
+    const SET_USER_ID: u64 = 0o4000;
     let rule = |index, length, operator, value| {
         let condition = SeccompCondition::new(index, length, operator, value)?;
         SeccompRule::new(vec![condition])
@@ -122,11 +138,17 @@ fn conditions() -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
     let own = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let name = u64::from(linux_raw_sys::prctl::PR_SET_NAME);
     let requests = TERMINALS.iter().map(|request| rule(1, Dword, Eq, u64::from(*request)));
-    Ok(vec![
+    let mut conditions = vec![
         each(nr::__NR_mmap, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
         each(nr::__NR_mprotect, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
         each(nr::__NR_prctl, rule(0, Dword, Eq, name).map(|rule| vec![rule]))?,
+        // Limits are asked for, not set.
+        each(nr::__NR_prlimit64, rule(2, Qword, Eq, 0).map(|rule| vec![rule]))?,
         each(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()).map(|rule| vec![rule]))?,
         each(nr::__NR_ioctl, std::iter::once(rule(1, Dword, MaskedEq(KVM.0), KVM.1)).chain(requests).collect())?,
-    ])
+    ];
+    if writes_back {
+        conditions.push(each(nr::__NR_fchmod, rule(1, Dword, MaskedEq(SET_USER_ID), 0).map(|rule| vec![rule]))?);
+    }
+    Ok(conditions)
 }

@@ -12,7 +12,7 @@ mod calls;
 mod paths;
 
 pub use calls::limit_calls;
-pub use paths::{Paths, Reach, limit_paths};
+pub use paths::{Paths, Reach, limit_paths, reach};
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 

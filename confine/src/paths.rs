@@ -31,6 +31,20 @@ pub enum Reach {
     Unlimited,
 }
 
+/// How far this host's Linux can limit files.
+#[must_use]
+pub fn reach() -> Reach {
+    let has = |version| {
+        let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(version));
+        rules.and_then(Ruleset::create).is_ok()
+    };
+    match (has(ABI::V1), has(VERSION)) {
+        (_, true) => Reach::Limited,
+        (true, false) => Reach::Partly,
+        (false, false) => Reach::Unlimited,
+    }
+}
+
 /// Limits the calling thread, and all that it will start, to these files; no connections by TCP, no signals to and no abstract sockets of other processes.
 /// Files that are open stay open.
 ///

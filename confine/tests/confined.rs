@@ -2,7 +2,7 @@
 //! A process that confines itself can do what it needs, and nothing else. One test, because it binds this process for good.
 
 use pando_confine::{Paths, Reach, forbid_dumps, limit_calls, limit_paths};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, fchmod, mknodat};
 use rustix::process::{DumpableBehavior, Pid, Resource, Signal, dumpable_behavior, getrlimit, kill_process};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -56,6 +56,9 @@ fn check_needs(host: &Host) {
     fs::create_dir(host.path("change/directory")).expect("the directory may be changed");
     fs::remove_dir(host.path("change/directory")).expect("the directory may be changed");
     assert_eq!(host.read("change/file"), Ok("new".into()));
+    let file = fs::File::open(host.path("change/file")).expect("it may be read");
+    fchmod(&file, Mode::from_raw_mode(0o2755)).expect("modes are written back");
+    denied("lending a program", fchmod(&file, Mode::from_raw_mode(0o4755)).map_err(Into::into));
     assert!(vec![1_u8; 8 << 20].iter().all(|byte| *byte == 1), "memory comes and goes");
 }
 
@@ -103,7 +106,9 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
     forbid_dumps().expect("Linux can");
     assert_eq!((getrlimit(Resource::Core).maximum, dumpable_behavior()), (Some(0), Ok(DumpableBehavior::NotDumpable)));
     let paths = Paths { read: vec![host.path("read"), host.path("alone"), host.path("not there")], change: vec![host.path("change")] };
+    let expected = pando_confine::reach();
     let reach = limit_paths(&paths).expect("Landlock limits what it can");
+    assert_eq!(reach, expected);
     let (go, waits) = mpsc::channel();
     let (limited, host) = (reach == Reach::Limited, std::sync::Arc::new(host));
     let worker = thread::spawn({
@@ -116,7 +121,7 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
             check_calls(&host, parent);
         }
     });
-    limit_calls().expect("seccomp limits calls");
+    limit_calls(true).expect("seccomp limits calls");
 
     check_needs(&host);
     go.send(()).expect("the thread waits");

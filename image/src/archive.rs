@@ -69,7 +69,7 @@ impl Builder {
         self.tree.held.push((number, Arc::clone(&file)));
         let mut reading = Reading { path, file: Arc::clone(&file), size: version.size, number, sparse: None };
         reading.refuse_compressed()?;
-        let failed = |error: io::Error| Error::Archive { path: path.into(), problem: error.to_string() };
+        let failed = |error: io::Error| Error::Archive { path: path.into(), problem: plain(&error) };
         let mut position = &*file;
         position.rewind().map_err(failed)?;
         for entry in tar::Archive::new(&*file).entries_with_seek().map_err(failed)? {
@@ -118,13 +118,23 @@ struct Sparse {
     end: u64,
 }
 
+/// What a reader of archives says, without the bytes that it quotes: they may be anything.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    match line.split_once(" was not a number") {
+        Some((field, _)) => format!("{field} is not a number: is it a tar archive, and not compressed?"),
+        None => line.escape_debug().to_string(),
+    }
+}
+
 impl Reading<'_> {
     fn error(&self, problem: impl Into<String>) -> Error {
         Error::Archive { path: self.path.into(), problem: problem.into() }
     }
 
     fn io(&self, error: io::Error) -> Error {
-        self.error(error.to_string())
+        self.error(plain(&error))
     }
 
     fn refuse_compressed(&self) -> Result<(), Error> {

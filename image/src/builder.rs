@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) const NAME_MAX: usize = 255;
-const TARGET_MAX: usize = 4095;
+pub(crate) const TARGET_MAX: usize = 4095;
 
 /// A point in time, counted from 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -63,6 +63,9 @@ pub enum Error {
     /// A directory or device on the host was given as a file's source.
     #[error("'{}' is not a regular file", .0.display())]
     NotAFile(PathBuf),
+    /// What was given as a file's source is made up by the host's kernel.
+    #[error("cannot read '{}' as a file: it shows the state of the host's kernel, made up whenever it is read; copy what you need to a file", .0.display())]
+    Kernel(PathBuf),
     /// A file on the host is not what it was when it was added.
     #[error("'{}' changed while the image was built; try again when nothing writes to it", .0.display())]
     Changed(PathBuf),

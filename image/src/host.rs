@@ -28,7 +28,8 @@ use rustix::{
 use crate::{
     BlockError,
     format::BLOCK_SIZE,
-    tables::{Extent, Sizes, Tables, Version},
+    replaced::Replaced,
+    tables::{Extent, FileRecord, Sizes, Tables, Version},
 };
 
 /// Files that stay open; the least recently used is closed for another.
@@ -96,14 +97,14 @@ impl HostBlocks {
     }
 
     /// Reads whole blocks, those that no extent has as zero.
-    pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+    pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
         let mut rest = buffer;
         while !rest.is_empty() {
             let blocks = rest.len() as u64 / BLOCK_SIZE;
             let run = self.run(first)?.min(blocks);
             let (piece, behind) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
             match self.tables.extent(first)?.filter(|extent| extent.rest(first) > 0) {
-                Some(extent) => self.read_extent(&extent, first, piece)?,
+                Some(extent) => self.read_extent(&extent, first, piece, replaced)?,
                 None => piece.fill(0),
             }
             (rest, first) = (behind, first + run);
@@ -116,17 +117,32 @@ impl HostBlocks {
         Ok(self.tables.extent(first)?.map_or(0, |extent| extent.rest(first)).max(1))
     }
 
-    fn read_extent(&self, extent: &Extent, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+    fn read_extent(&self, extent: &Extent, first: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
         let skipped = (first - u64::from(extent.first)) * BLOCK_SIZE;
         let left = usize::try_from(extent.size - skipped).unwrap_or(usize::MAX);
         let (data, tail) = buffer.split_at_mut(left.min(buffer.len()));
         tail.fill(0);
-        self.read_file(extent.file, extent.offset.saturating_add(skipped), data)
+        self.read_file(extent.file, extent.offset.saturating_add(skipped), data, replaced)
     }
 
-    fn read_file(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+    fn read_file(&self, number: u32, offset: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
         let record = self.tables.file(number)?;
-        let path = || self.tables.path(&record);
+        let outcome = self.read_named(number, &record, offset, buffer);
+        if outcome.is_ok() {
+            return outcome;
+        }
+        // It may have lost its name just now.
+        match replaced.and_then(|replaced| replaced.read(&record.version, offset, buffer)) {
+            Some(Ok(true)) => Ok(()),
+            Some(Ok(false)) => Err(BlockError::Changed(self.tables.path(&record)?)),
+            Some(Err(error)) => Err(failure(error, self.tables.path(&record)?)),
+            None => outcome,
+        }
+    }
+
+    /// Reads a file that has its name still.
+    fn read_named(&self, number: u32, record: &FileRecord, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let path = || self.tables.path(record);
         let failed = |error: io::Error| match path() {
             Ok(path) => failure(error, path),
             Err(error) => error,

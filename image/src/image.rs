@@ -12,6 +12,7 @@ use crate::{
     BlockError, Error,
     format::{BLOCK, BLOCK_SIZE, MAGIC, SUPERBLOCK_OFFSET},
     host::{HostBlocks, open_at},
+    replaced::Replaced,
     store::{Blocks, Bytes},
     tables::{Extent, FileRecord, NONE, Sizes, Tables, Version},
     tree::Name,
@@ -31,6 +32,8 @@ pub struct Image {
     parts: Vec<Part>,
     /// Blocks that are not what the parts say.
     pub(crate) altered: BTreeMap<u64, Box<[u8]>>,
+    /// Files that are not where they were, and can be read all the same.
+    replaced: Option<Arc<Replaced>>,
 }
 
 #[derive(Debug)]
@@ -49,7 +52,7 @@ pub(crate) enum Source {
 
 impl Image {
     pub(crate) fn new(blocks: u64, parts: Vec<Part>) -> Self {
-        Image { blocks, parts, altered: BTreeMap::new() }
+        Image { blocks, parts, altered: BTreeMap::new(), replaced: None }
     }
 
     /// Opens a portable image: a file that holds all its blocks, and must keep them while it is used.
@@ -79,6 +82,11 @@ impl Image {
         let extent = Extent { first: 0, file: 0, offset: 0, size: blocks * BLOCK_SIZE };
         let source = Source::Host(one_file(extent, path, version, [(0, Arc::new(file))])?);
         Ok(Image::new(blocks, vec![Part { blocks: 0..blocks, source }]))
+    }
+
+    /// Lets whoever replaces or removes files that the image shows keep them readable.
+    pub fn read_replaced(&mut self, replaced: Arc<Replaced>) {
+        self.replaced = Some(replaced);
     }
 
     /// How many blocks of [`BLOCK_SIZE`] it has.
@@ -113,7 +121,7 @@ impl Image {
             let (piece, behind) = rest.split_at_mut((until - next) as usize * BLOCK);
             match part.map(|part| &part.source) {
                 Some(Source::Kept(blocks)) => blocks.read(next, piece)?,
-                Some(Source::Host(blocks)) => blocks.read(next, piece)?,
+                Some(Source::Host(blocks)) => blocks.read(next, piece, self.replaced.as_deref())?,
                 None => piece.fill(0),
             }
             (next, rest) = (until, behind);

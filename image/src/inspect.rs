@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::{
     BlockError, Error, Image,
-    builder::shown,
+    builder::{TARGET_MAX, shown},
     format::{
         BLOCK, BLOCK_SIZE, ENTRY_SIZE, EXTENDED, Entry, FileType, INLINE, INODE_SIZE, LAYOUT_SHIFT, Nid, PLAIN, SLOT_SIZE,
         SUPERBLOCK_OFFSET,
@@ -119,10 +119,24 @@ impl Image {
         Ok(found)
     }
 
+    /// What a name in a directory stands for, found by halving, first among the blocks and then in one.
     fn look_up(&self, directory: &Node, name: &[u8]) -> Result<Option<Node>, Error> {
-        let data = self.data(directory)?;
-        let found = entries(&data)?.into_iter().find(|entry| entry.name == name);
-        found.map(|entry| self.node(entry.nid)).transpose()
+        // The name is in the last block that does not begin after it.
+        let (mut low, mut high) = (0, directory.size.div_ceil(BLOCK_SIZE));
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let block = self.piece(directory, middle * BLOCK_SIZE, BLOCK_SIZE)?;
+            let entries = entries(&block)?;
+            match entries.first().is_some_and(|first| first.name <= name) {
+                true => {
+                    found = entries.iter().find(|entry| entry.name == name).map(|entry| entry.nid);
+                    low = middle + 1;
+                }
+                false => high = middle,
+            }
+        }
+        found.map(|nid| self.node(nid)).transpose()
     }
 
     fn root(&self) -> Result<Nid, Error> {
@@ -167,17 +181,25 @@ impl Image {
 
     /// The data of a directory or link.
     pub(crate) fn data(&self, node: &Node) -> Result<Vec<u8>, Error> {
+        let most = if node.kind == FileType::Symlink { TARGET_MAX as u64 } else { DIRECTORY_MAX };
+        if node.size > most.min(self.size()) {
+            return Err(damaged("a directory or link is too large"));
+        }
+        self.piece(node, 0, node.size)
+    }
+
+    /// At most `length` bytes of a directory or link from the start of a block on.
+    fn piece(&self, node: &Node, start: u64, length: u64) -> Result<Vec<u8>, Error> {
         let tail = match node.layout {
             PLAIN => 0,
             INLINE => node.size % BLOCK_SIZE,
             _ => return Err(damaged("a directory or link is stored in a way that is not understood")),
         };
-        if node.size > DIRECTORY_MAX.min(self.size()) {
-            return Err(damaged("a directory or link is too large"));
-        }
-        let mut data = vec![0; node.size as usize];
-        let (head, rest) = data.split_at_mut((node.size - tail) as usize);
-        self.read_bytes(u64::from(node.first_block) * BLOCK_SIZE, head)?;
+        let end = start.saturating_add(length).min(node.size);
+        let head_end = (node.size - tail).min(end);
+        let mut data = vec![0; end.saturating_sub(start) as usize];
+        let (head, rest) = data.split_at_mut(head_end.saturating_sub(start) as usize);
+        self.read_bytes((u64::from(node.first_block) * BLOCK_SIZE).saturating_add(start), head)?;
         self.read_bytes(node.offset.saturating_add(node.header), rest)?;
         Ok(data)
     }

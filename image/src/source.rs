@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags, Stat};
 
-use crate::{Attributes, Error, Time, host::look, host::open_at, tables::Version};
+use crate::{Attributes, Error, Time, host::look, host::open_at, tables::Version, walk::shows_kernel};
 
 /// Where a file's data comes from.
 #[derive(Clone, Debug)]
@@ -40,7 +40,8 @@ impl HostFile {
     /// Looks at the file that `path` names, through symbolic links.
     ///
     /// # Errors
-    /// [`Error::Host`] if it cannot be looked at, [`Error::NotAFile`] if it is not a regular file.
+    /// [`Error::Host`] if it cannot be looked at, [`Error::NotAFile`] if it is not a regular file, [`Error::Kernel`] if its
+    /// content is made up.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let failed = |source| Error::Host { path: path.into(), source };
@@ -48,6 +49,9 @@ impl HostFile {
         let stat = look(&real).map_err(|errno| failed(errno.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::NotAFile(path.into()));
+        }
+        if shows_kernel(&real).map_err(failed)? {
+            return Err(Error::Kernel(path.into()));
         }
         // Who names a file wants to know now that it cannot be read.
         open_at(&real, OFlags::empty()).map_err(|errno| failed(errno.into()))?;

@@ -17,7 +17,7 @@ use std::{
     thread,
 };
 
-use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat};
+use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat, statfs};
 use rustix::io::Errno;
 
 use crate::{
@@ -57,6 +57,18 @@ const KERNEL_FILE_SYSTEMS: [u64; 16] = [
     0x1cd1,
     0xf97c_ff8c,
 ];
+
+/// Whether a file or directory of the host shows the kernel's state, so that its content is made up whenever it is read.
+///
+/// # Errors
+/// It cannot be looked at.
+pub fn shows_kernel(path: &Path) -> io::Result<bool> {
+    Ok(is_kernels(statfs(path)?.f_type.cast_unsigned()))
+}
+
+fn is_kernels(kind: u64) -> bool {
+    KERNEL_FILE_SYSTEMS.contains(&(kind & 0xffff_ffff))
+}
 
 /// Which files of the host are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,7 +286,7 @@ fn list(directory: &Directory, readable: Readable, limit: u64) -> Listing {
     if (stat.st_dev, stat.st_ino) != (directory.device, directory.inode) {
         return Err(Unlisted::Changed);
     }
-    if directory.crossed && KERNEL_FILE_SYSTEMS.contains(&(fstatfs(&opened)?.f_type.cast_unsigned() & 0xffff_ffff)) {
+    if directory.crossed && is_kernels(fstatfs(&opened)?.f_type.cast_unsigned()) {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();

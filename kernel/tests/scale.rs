@@ -165,7 +165,7 @@ fn ten_thousand_cells_live_at_once_on_kvm() {
     if !kvm_is_there() {
         return;
     }
-    let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 2, shadow_tables: None, omit: Omit::NOTHING }).expect("KVM is there");
+    let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 2, omit: Omit::NOTHING }).expect("KVM is there");
     let kernel = Kernel::new(machine, Config::default());
     kernel.start_vcpus().expect("threads for the vCPUs");
     let before = kernel.free();

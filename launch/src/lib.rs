@@ -17,6 +17,6 @@ pub use error::LaunchError;
 pub use libos::Template;
 pub use program::{Calls, Program, Terminals};
 pub use root::Root;
-pub use streams::{Streams, forward};
+pub use streams::{carry_input, carry_output};
 pub use volume::Volume;
-pub use write_back::{Export, Report, WriteBack, obey};
+pub use write_back::{Export, Failed, Report, Why, WriteBack, obey};

@@ -5,7 +5,7 @@ use crate::LaunchError;
 use object::elf::{FileHeader64, PF_W, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
-use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_END};
+use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_CODE, LIBOS_END, SYSTEM_FREE};
 use pando_abi::{MapFlags, Permissions, Registers, note};
 use pando_kernel::{CellConfig, CellId, Kernel};
 use pando_machine::{FRAME_SIZE, PageCount};
@@ -69,7 +69,7 @@ fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
     for segment in segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0) {
         let start = segment.p_vaddr(endian);
         let end = start.checked_add(segment.p_memsz(endian)).ok_or(bad("a segment leaves the address space"))?;
-        if start < LIBOS || end > LIBOS_END {
+        if !(LIBOS <= start && end <= LIBOS_END || LIBOS_CODE <= start && end <= SYSTEM_FREE) {
             return Err(bad("it lies outside the room for a libOS"));
         }
         let flags = segment.p_flags(endian).0;

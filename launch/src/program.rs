@@ -29,6 +29,8 @@ pub struct Terminals {
 pub struct Calls {
     /// Let each trap; patch nothing.
     pub trap: bool,
+    /// Print each on the standard error stream.
+    pub trace: bool,
 }
 
 /// A program with all that it is given.
@@ -107,7 +109,7 @@ impl Program {
             volumes: root.volumes.len() as u32,
             bytes: bytes.len() as u32,
             terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
-            options: option(self.calls.trap, options::TRAP) | option(raw, options::RAW_TERMINAL),
+            options: option(self.calls.trap, options::TRAP) | option(raw, options::RAW_TERMINAL) | option(self.calls.trace, options::TRACE),
             user: self.user,
             group: self.group,
             rows: rows.into(),

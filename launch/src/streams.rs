@@ -2,72 +2,94 @@
 //! Streams: carries a console's bytes to and from the host's files, with back-pressure both ways.
 
 use pando_kernel::{CellId, ConsolePort, End, Kernel, Stream};
-use std::io::{ErrorKind, Read, Write};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, read, write};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Bytes that are read from the host at a time.
 const PIECE: usize = 256 << 10;
 
-/// Where a cell's streams lead.
-pub struct Streams<I, O, E> {
-    /// What it reads.
-    pub input: I,
-    /// What it writes.
-    pub output: O,
-    /// Where it complains.
-    pub errors: E,
+/// Gives the cell what a host's file has, once it asks for input, on a thread of its own. That may outlive the cell, if the file has nothing more to give.
+///
+/// A file that cannot be read has ended as far as the program can tell; `failed` is told why.
+///
+/// # Errors
+/// The host has no thread for it.
+pub fn carry_input(
+    port: &Arc<ConsolePort>,
+    input: impl AsFd + Send + 'static,
+    failed: impl FnOnce(io::Error) + Send + 'static,
+) -> io::Result<()> {
+    let port = Arc::clone(port);
+    let body = move || {
+        if let Err(errno) = feed(&input, &port) {
+            failed(errno.into());
+        }
+        port.close_input();
+    };
+    std::thread::Builder::new().name("console input".into()).spawn(body).map(|_| ())
 }
 
-/// Carries bytes until the cell has ended and said all it had to say. Reads the input on a thread of its own, which may outlive the call if the host's file has nothing more to give.
+/// Gives the host's files what the cell says on its two outputs, until it has ended and said all it had to say.
 ///
 /// The cell is told of a host's file that nobody reads any more when it writes there again, as a native program is: by `SIGPIPE` and `EPIPE`.
 ///
 /// # Errors
 /// A host's file could not be written; the cell has been ended.
-pub fn forward<I, O, E>(kernel: &Kernel, cell: CellId, port: &Arc<ConsolePort>, streams: Streams<I, O, E>) -> std::io::Result<()>
-where
-    I: Read + Send + 'static,
-    O: Write,
-    E: Write,
-{
-    let Streams { input, mut output, mut errors } = streams;
-    let sender = Arc::clone(port);
-    std::thread::Builder::new().name("console input".into()).spawn(move || feed(input, &sender))?;
+pub fn carry_output(kernel: &Kernel, cell: CellId, port: &ConsolePort, output: impl AsFd, errors: impl AsFd) -> io::Result<()> {
     while let Some((stream, bytes)) = port.receive() {
         let written = match stream {
-            Stream::Output => output.write_all(&bytes).and_then(|()| output.flush()),
-            Stream::Errors => errors.write_all(&bytes).and_then(|()| errors.flush()),
+            Stream::Output => write_all(&output, &bytes),
+            Stream::Errors => write_all(&errors, &bytes),
         };
         match written {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => port.hang_up(stream),
-            Err(error) => {
+            Err(Errno::PIPE) => port.hang_up(stream),
+            Err(errno) => {
                 // It may have ended by itself meanwhile.
                 let _ = kernel.end(cell, End::Killed);
-                return Err(error);
+                return Err(errno.into());
             }
         }
     }
     Ok(())
 }
 
-fn feed(mut input: impl Read, port: &ConsolePort) {
+/// Carries input until there is no more, or nobody to read it.
+fn feed(input: impl AsFd, port: &ConsolePort) -> Result<(), Errno> {
     if !port.wait_until_wanted() {
-        return;
+        return Ok(());
     }
     let mut piece = vec![0; PIECE];
     loop {
-        match input.read(&mut piece) {
-            Ok(0) => break,
-            Ok(count) => {
-                if !port.send(&piece[..count]) {
-                    return;
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // What cannot be read has ended, as far as the program can tell.
-            Err(_) => break,
+        match patiently(&input, PollFlags::IN, || read(&input, &mut piece[..]))? {
+            0 => return Ok(()),
+            count if !port.send(&piece[..count]) => return Ok(()),
+            _ => {}
         }
     }
-    port.close_input();
+}
+
+fn write_all(output: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let count = patiently(&output, PollFlags::OUT, || write(&output, bytes))?;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
+
+/// Does something with a file as often as it takes: somebody else may have made it one that does not wait.
+fn patiently(file: impl AsFd, until: PollFlags, mut action: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    loop {
+        match action() {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&file, until)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            },
+            outcome => return outcome,
+        }
+    }
 }

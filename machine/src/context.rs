@@ -60,6 +60,12 @@ impl Context {
         self.registers.rflags & USER_FLAGS | FIXED_FLAGS
     }
 
+    /// Whether an exception that it raised is still to be delivered: that comes next, at its instruction pointer.
+    #[must_use]
+    pub fn is_raising(&self) -> bool {
+        self.pending.exception.is_some()
+    }
+
     /// Whether bases and instruction pointer are ones that a CPU accepts and a cell may have.
     #[must_use]
     pub fn is_loadable(&self) -> bool {

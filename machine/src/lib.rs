@@ -47,6 +47,16 @@ pub trait Machine: Send + Sync {
     /// Physical memory.
     fn arena(&self) -> &Arena;
 
+    /// Makes sure that cells can reach a stretch; needed before the first of its frames is handed out, in whatever order. O(1) but where the machine grows:
+    /// then a millisecond a gigabyte.
+    ///
+    /// # Errors
+    /// The host refused.
+    ///
+    /// # Panics
+    /// The arena has no such stretch.
+    fn provide(&self, stretch: Stretch) -> Result<(), HostError>;
+
     /// How many vCPUs there are.
     fn vcpus(&self) -> usize;
 

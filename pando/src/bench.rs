@@ -22,6 +22,7 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
         let result = writeln!(output, "{}", if options.json { row.to_json() } else { Table::line(&row) });
         written = std::mem::replace(&mut written, Ok(())).and(result);
     };
-    pando_bench::run(name, Options { brief: options.brief }, &mut report)?;
+    let pando = std::env::current_exe()?;
+    pando_bench::run(name, Options { brief: options.brief }, &pando, &mut report)?;
     Ok(written.map(|()| 0)?)
 }

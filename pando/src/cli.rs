@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be typed.
 
-use crate::manual;
+use crate::help;
 use crate::options::{StatsFormat, User, Variable, Volume};
 use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -22,8 +22,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a static Linux program in a cell of its own
-    #[command(after_help = manual::after_help(), override_usage = "pando run [OPTIONS] PROGRAM [ARGS]...")]
+    /// Run a Linux program in a cell of its own
+    #[command(after_help = help::after_help(), override_usage = "pando run [OPTIONS] PROGRAM [ARGS]...")]
     Run(Box<Run>),
     /// Make root images
     Image {
@@ -61,7 +61,7 @@ pub(crate) struct Run {
     pub(crate) variables: Vec<Variable>,
 
     /// Start in this directory of the cell [default: where you stand]
-    #[arg(short = 'w', long = "workdir", value_name = "DIR")]
+    #[arg(short = 'w', long = "workdir", value_name = "DIR", value_parser = OsStringValueParser::new().try_map(crate::options::directory))]
     pub(crate) directory: Option<PathBuf>,
 
     /// Be this user and group, by number; the group is that of the user's number if left out
@@ -76,25 +76,29 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "root")]
     pub(crate) bare: bool,
 
-    /// Show this file of the host to the program at the path CELL, read-only (repeat for more). A PATH alone is short for PATH:PATH:ro
+    /// Show this file or directory of the host to the program at the path CELL (repeat for more). What the program changes there is changed on the host when it syncs or ends; with `:ro` never. A PATH alone is short for PATH:PATH:ro
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
     pub(crate) volumes: Vec<Volume>,
 
     /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<Size>,
 
-    /// The most of one core that the cell may use: a number above 0, up to 1
-    #[arg(long, value_name = "SHARE", value_parser = crate::options::share)]
+    /// The most of one core that the cell may use: a number from 0.001 to 1
+    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = crate::options::share)]
     pub(crate) cpus: Option<Share>,
 
     /// End the program after this long: seconds, or with ms, s, m or h
-    #[arg(long, value_name = "TIME", value_parser = crate::size::duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
     pub(crate) timeout: Option<Duration>,
 
     /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub(crate) stats: Option<StatsFormat>,
+
+    /// Print every system call of the program with its arguments and its result on standard error, as strace does
+    #[arg(long)]
+    pub(crate) strace: bool,
 
     /// Let every system call trap, instead of patching its place in the program: slow, for who looks for a fault in Pando
     #[arg(long)]

@@ -5,6 +5,7 @@ use crate::cli::Doctor;
 use crate::failure::Failure;
 use crate::host;
 use anstyle::{AnsiColor, Style};
+use pando_confine::Reach;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
 use serde_json::json;
@@ -98,13 +99,14 @@ fn examine() -> Vec<Finding> {
     note("memory", grade, format!("{} available of {}", available, host::memory()));
     let (grade, text) = huge_pages();
     note("huge pages", grade, text);
+    let (grade, text) = confinement();
+    note("confinement", grade, text.into());
     findings
 }
 
 /// Runs one instruction on a machine of the smallest size.
 fn first_steps() -> Result<(), String> {
-    let machine = Kvm::new(KvmConfig { arena: PageCount(1024), vcpus: 1, shadow_tables: None, omit: Omit::NOTHING })
-        .map_err(|error| error.to_string())?;
+    let machine = Kvm::new(KvmConfig { arena: PageCount(1024), vcpus: 1, omit: Omit::NOTHING }).map_err(|error| error.to_string())?;
     let mut vcpu = machine.take_vcpu(0).map_err(|error| error.to_string())?;
     let root = FrameId(512);
     machine.arena().store(root, pando_machine::EntryIndex::new(pando_machine::SUPERVISOR_SLOT), machine.supervisor_entry());
@@ -113,6 +115,17 @@ fn first_steps() -> Result<(), String> {
     match exit {
         Exit::Exception(exception) if exception.vector == pando_machine::Exception::PAGE_FAULT => Ok(()),
         other => Err(format!("a virtual CPU did not do what it was told: {other:?}")),
+    }
+}
+
+fn confinement() -> (Grade, &'static str) {
+    match pando_confine::reach() {
+        Reach::Limited => (Grade::Good, "the process of a cell reaches no files but those that the cell is shown (Landlock)"),
+        Reach::Partly => (Grade::Fair, "this host's Linux has an older Landlock: files are kept from the process of a cell, not all else"),
+        Reach::Unlimited => (
+            Grade::Fair,
+            "this host's Linux has no Landlock, or has it switched off: the process of a cell can open your files, if the kernel has a hole",
+        ),
     }
 }
 

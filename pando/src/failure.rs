@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a command could not do what it was asked, and the exit status that says so.
 
+use crate::say::OWN_FAILURE;
 use pando_launch::LaunchError;
 use pando_machine::HostError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Exit status of Pando's own failures, as container tools use it.
-pub(crate) const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -42,6 +41,12 @@ pub(crate) enum Failure {
     /// The host has no KVM for us, or failed.
     #[error("{0}\n       `pando doctor` looks closer")]
     Host(#[from] HostError),
+    /// The host has no thread for us.
+    #[error("a thread cannot be started: {0}")]
+    Thread(std::io::Error),
+    /// The process cannot give up what it does not need.
+    #[error(transparent)]
+    Confine(#[from] pando_confine::ConfineError),
     /// The host does not let this process catch its signals.
     #[error("signals cannot be caught: {0}")]
     Signals(std::io::Error),
@@ -58,7 +63,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Image(#[from] pando_image::Error),
     /// A standard stream failed.
-    #[error("cannot write the program's output: {0}")]
+    #[error("cannot write the program's output: {}", crate::host::plain(.0))]
     Output(std::io::Error),
     /// A manual page of something that is no command.
     #[error("there is no command `{0}`: `pando --help` lists them")]

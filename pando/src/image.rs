@@ -31,6 +31,7 @@ fn collect(source: &Path, progress: &Progress) -> Result<Builder, Error> {
         builder.archive_stream(Path::new("standard input"), io::stdin().lock())?;
     } else if source.is_dir() {
         let source = source.canonicalize().map_err(|error| Error::Host { path: source.into(), source: error })?;
+        view::refuse_kernel(&source)?;
         builder.host("/", &source, &view::walk(Readable::All, u64::MAX, &|count| progress.set(count)))?;
     } else {
         builder.archive(source)?;

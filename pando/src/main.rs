@@ -5,9 +5,12 @@
 mod bench;
 mod cli;
 mod doctor;
+mod exports;
 mod failure;
+mod help;
 mod host;
 mod image;
+mod laps;
 mod manual;
 mod options;
 mod progress;

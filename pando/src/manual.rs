@@ -1,39 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Manual pages, and what `--help` of `run` says beside its options: both from the same tables.
+//! Manual pages.
 
 use crate::cli::Cli;
 use crate::failure::Failure;
+use crate::help::{EXAMPLES, SIGNALS, STATUS};
 use clap::CommandFactory;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io::Write;
-
-/// What `pando run` may end with.
-const STATUS: [(&str, &str); 6] = [
-    ("N", "the program's own"),
-    ("128+N", "signal N or a fault ended it"),
-    ("124", "its time was up"),
-    ("125", "Pando itself failed, or did not understand its command line"),
-    ("126", "the program cannot be executed"),
-    ("127", "the program was not found"),
-];
-
-const SIGNALS: &str = "Ctrl-C interrupts the program; a second one within a second ends the cell. SIGTERM, SIGHUP and SIGQUIT ask the program to end, and end the cell if \
-it has not done so ten seconds later, or when they come again. Under -t the program reads Ctrl-C like any other key.";
-
-/// What can be typed, and what for.
-const EXAMPLES: [(&str, &str); 3] = [
-    ("pando run busybox echo hello", "a program that PATH leads to"),
-    ("pando run -v data.txt -- busybox sha256sum data.txt", "a file that it may read"),
-    ("seq 1000 | pando run --timeout 10s --memory 64M -- busybox sort -n", "in a pipe, with limits"),
-];
-
-/// What follows the options in `pando run --help`.
-pub(crate) fn after_help() -> String {
-    let examples: String = EXAMPLES.iter().map(|(line, what)| format!("  {line:<70}{what}\n")).collect();
-    let statuses: String = STATUS.iter().map(|(status, what)| format!("  {status:<8}{what}\n")).collect();
-    format!("Examples:\n{examples}\nSignals: {SIGNALS}\n\nExit status:\n{statuses}")
-}
 
 /// Prints the manual page of a command, or of Pando as a whole.
 pub(crate) fn print(command: Option<&str>) -> Result<u8, Failure> {

@@ -37,6 +37,9 @@ impl Volume {
         if parts.len() > 1 && !Path::new(cell).is_absolute() {
             return Err(format!("`{}` is where the cell shall see it: an absolute path, such as /data", cell.display()));
         }
+        if without_dots(Path::new(cell)).is_ok_and(|path| path == Path::new("/")) {
+            return Err("nothing can stand at `/` but the root itself: --root DIR replaces it".into());
+        }
         let host = absolute(host)?;
         let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
         Ok(Volume { host, cell, writable })
@@ -105,12 +108,25 @@ impl FromStr for User {
     }
 }
 
+/// The least share with which a program gets anywhere.
+const LEAST_SHARE: f64 = 0.001;
+
 /// Reads a share of a core.
 pub(crate) fn share(text: &str) -> Result<Share, String> {
     text.parse()
         .ok()
+        .filter(|part| *part >= LEAST_SHARE)
         .and_then(Share::new)
-        .ok_or_else(|| format!("`{text}` is no share of a core: give a number above 0, up to 1, such as 0.5; a cell uses one core"))
+        .ok_or_else(|| format!("`{text}` is no share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core"))
+}
+
+/// Reads a directory of the cell.
+pub(crate) fn directory(text: OsString) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(format!("`{}` may be anywhere: give an absolute path of the cell, such as /tmp", path.display()))
 }
 
 /// How `--stats` speaks: a table for people, one object for scripts. (Comments on the variants would become part of the help, and spread it over pages.)
@@ -137,7 +153,7 @@ mod tests {
         let here = std::env::current_dir().expect("the test stands somewhere").display().to_string();
         assert_eq!(volume("./a"), Ok((format!("{here}/a"), format!("{here}/a"), false)));
         assert_eq!(volume("a:/b"), Ok((format!("{here}/a"), "/b".into(), true)));
-        for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x"] {
+        for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x", "/a:/", "/a:/b/.."] {
             assert!(volume(text).is_err(), "{text}");
         }
     }
@@ -155,7 +171,7 @@ mod tests {
     #[test]
     fn shares_are_parts_of_a_core() {
         assert!(share("1").is_ok() && share(".5").is_ok() && share("0.001").is_ok());
-        for text in ["", "0", "2", "1.01", "-0.5", "50%", "NaN", "inf"] {
+        for text in ["", "0", "1e-9", "2", "1.01", "-0.5", "50%", "NaN", "inf"] {
             assert!(share(text).is_err(), "{text}");
         }
     }

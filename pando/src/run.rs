@@ -2,22 +2,26 @@
 //! `pando run`: one program, one cell.
 
 use crate::cli::Run;
-use crate::failure::{Failure, OWN_FAILURE};
+use crate::exports::Running;
+use crate::failure::Failure;
 use crate::host;
+use crate::laps::Laps;
 use crate::options::StatsFormat;
+use crate::say::{self, OWN_FAILURE};
 use crate::signals::Signals;
+use crate::stats;
 use crate::terminal::{self, RawTerminal};
 use crate::view::Asked;
 use crate::watch::Watch;
-use crate::{say, stats};
 use pando_kernel::{CellId, Config, End, Kernel, Outcome};
-use pando_launch::{Calls, LaunchError, Program, Root, Streams, Template, Terminals, forward};
+use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, carry_input, carry_output};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use std::io::IsTerminal;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const TIMED_OUT: u8 = 124;
 const SIGTERM: u8 = 15;
@@ -32,69 +36,100 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }
+    pando_confine::forbid_dumps()?;
+    let mut laps = Laps::start();
     let mut seen = Asked::for_run(options)?;
-    let (kernel, cell) = prepare(options, &mut seen)?;
-    seen.renew();
-    let outcome = attend(options, &Arc::new(kernel), cell)?;
+    laps.end("view");
+    let (kernel, cell) = prepare(options, &mut seen, &mut laps)?;
+    let (outcome, whole) = attend(options, &Arc::new(kernel), cell, seen, &mut laps)?;
+    laps.end("program");
     let (status, said) = told(&outcome);
     match options.stats {
         // Its first line says how the cell ended.
-        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome)),
-        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome)),
+        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome, &laps)),
+        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &laps)),
+        None if said && outcome.end == End::Quota => {
+            say::problem(&format_args!("{}: {}: give it more with --memory", options.program().display(), outcome.end));
+        }
         None if said => say::problem(&format_args!("{}: {}", options.program().display(), outcome.end)),
         None => {}
     }
-    Ok(status)
+    Ok(if whole { status } else { OWN_FAILURE })
 }
 
-/// Starts the cell and gives it the host's streams, signals and terminal until it has ended.
-fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId) -> Result<Outcome, Failure> {
+/// Starts the cell and gives it the host's streams, signals, terminal and volumes until it has ended. Says how it ended, and whether all that it read and changed could be carried.
+fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, laps: &mut Laps) -> Result<(Outcome, bool), Failure> {
     let port = kernel.console(cell).map_err(LaunchError::from)?;
+    // Every thread that there will be, because a confined process starts none.
+    seen.renew();
+    let write_back = seen.exports.write_back(kernel, cell)?;
+    let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
+    let signals = Signals::pass_on(kernel, cell, &watch)?;
+    let unread = Arc::<AtomicBool>::default();
+    carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    let signals = Signals::pass_on(kernel, cell)?;
+    pando_confine::limit_calls(write_back.is_some())?;
+    laps.end("confinement");
+
     kernel.start(cell).map_err(LaunchError::from)?;
-    let watch = options.timeout.map(|timeout| Watch::start(kernel, cell, timeout, End::TimedOut));
-    let streams = Streams { input: std::io::stdin(), output: std::io::stdout().lock(), errors: std::io::stderr() };
-    let forwarded = forward(kernel, cell, &port, streams);
+    if let Some(time) = options.timeout {
+        watch.limit(time, End::TimedOut);
+    }
+    let carried = carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr());
     let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
-    drop((watch, terminal));
-    forwarded.map_err(Failure::Output)?;
+    drop(terminal);
+    let written = write_back.is_none_or(Running::finish);
+    carried.map_err(Failure::Output)?;
     // A cell knows one way of being asked to end; the host knows several.
     if let (End::Signalled { signal, .. }, Some(asked)) = (&mut outcome.end, signals.asked())
         && *signal == SIGTERM
     {
         *signal = asked;
     }
-    Ok(outcome)
+    Ok((outcome, written && !unread.load(Ordering::Relaxed)))
+}
+
+/// Says that standard input could not be read, and notes it.
+fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
+    let unread = Arc::clone(unread);
+    move |error| {
+        say::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
+        unread.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Makes the kernel, and in it the cell that waits to be started.
-fn prepare(options: &Run, seen: &mut Asked) -> Result<(Kernel, CellId), Failure> {
+fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, CellId), Failure> {
     let memory = options.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
     // Memory is taken from the host as it is used, and blocks that no cell maps are given up first.
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let machine = Kvm::new(KvmConfig { arena, vcpus, shadow_tables: None, omit: Omit::NOTHING })?;
+    let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
+    // Whatever else of the host is needed is open now; threads inherit the limit.
+    pando_confine::limit_paths(&seen.reach)?;
+    laps.end("machine");
     let kernel = Kernel::new(machine, Config { registry, ..Config::default() });
     kernel.start_vcpus()?;
     let template = Template::boot(&kernel)?;
     kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
+    laps.end("libOS");
     let root = Root::new(&kernel, template, mem::take(&mut seen.volumes))?;
     let program = Program {
         path: seen.program.as_os_str().as_bytes().to_vec(),
         directory: seen.directory.as_os_str().as_bytes().to_vec(),
         arguments: options.arguments().iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: host::environment(&options.variables),
-        exports: Vec::new(),
+        exports: seen.exports.in_cell(),
         terminals: terminals(options),
-        calls: Calls { trap: options.trap_calls },
+        calls: Calls { trap: options.trap_calls, trace: options.strace },
         user: options.user.user,
         group: options.user.group,
         memory,
     };
     let cell = program.prepare(&kernel, &root)?;
     options.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share)).map_err(LaunchError::from)?;
+    laps.end("cell");
     Ok((kernel, cell))
 }
 

@@ -32,15 +32,16 @@ struct Receiver {
     cell: CellId,
     asked: Arc<AtomicU8>,
     interrupted: Option<Instant>,
-    grace: Option<Watch>,
+    watch: Watch,
 }
 
 impl Signals {
     /// Passes signals on to a cell from now on.
-    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: CellId) -> Result<Signals, Failure> {
+    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: CellId, watch: &Watch) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
         let (handle, asked) = (signals.handle(), Arc::<AtomicU8>::default());
-        let mut receiver = Receiver { kernel: Arc::clone(kernel), cell, asked: Arc::clone(&asked), interrupted: None, grace: None };
+        let mut receiver =
+            Receiver { kernel: Arc::clone(kernel), cell, asked: Arc::clone(&asked), interrupted: None, watch: watch.clone() };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
         std::thread::Builder::new().name("signals".into()).spawn(body).map_err(Failure::Signals)?;
         Ok(Signals { handle, asked })
@@ -80,12 +81,11 @@ impl Receiver {
 
     /// Asks the program to end; one that was asked before is not asked again.
     fn ask(&mut self, signal: u8) {
-        self.asked.store(signal, Ordering::Relaxed);
-        if self.grace.is_some() {
+        if self.asked.swap(signal, Ordering::Relaxed) != 0 {
             return self.end(signal);
         }
         self.kernel.raise(self.cell, Event::Terminate);
-        self.grace = Some(Watch::start(&self.kernel, self.cell, GRACE, ended_by(signal)));
+        self.watch.limit(GRACE, ended_by(signal));
     }
 
     fn end(&self, signal: u8) {

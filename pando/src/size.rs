@@ -27,7 +27,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let help = || format!("`{text}` is no size: give bytes, or a number with K, M or G, such as 64M");
+        let help = || format!("`{text}` is no size: give bytes, or a number with K, M, G or T, such as 64M");
         let (number, unit) = split(text).ok_or_else(help)?;
         let shift = match unit.to_ascii_uppercase().as_str() {
             "" | "B" => 0,
@@ -57,7 +57,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "h" => number * 3600.0,
         _ => return Err(help()),
     };
-    Duration::try_from_secs_f64(seconds).map_err(|_| help())
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(Duration::ZERO) => Err(format!("`{text}` leaves the program no time: leave the option out if it may take as long as it likes")),
+        Ok(time) => Ok(time),
+        Err(_) => Err(help()),
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +84,7 @@ mod tests {
         for (text, millis) in [("2", 2000), ("1.5s", 1500), ("250ms", 250), ("2m", 120_000), ("1h", 3_600_000)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "s", "-1", "1x", "1e400s"] {
+        for text in ["", "s", "-1", "1x", "1e400s", "0", "0ms"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

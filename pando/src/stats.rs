@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a cell did and took, for people and for scripts.
 
+use crate::laps::Laps;
+use pando_abi::virtual_registers::MissingCall;
 use pando_kernel::{End, Outcome, Report};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::fmt::Write;
+use syscalls::Sysno;
 
 /// The figures of an ended cell, a line each.
-pub(crate) fn table(program: &OsStr, outcome: &Outcome) -> String {
+pub(crate) fn table(program: &OsStr, outcome: &Outcome, laps: &Laps) -> String {
     let Outcome { counters, usage, report, end } = outcome;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<24}{value:>14}");
     };
+    for (name, time) in laps.ended() {
+        line(&format!("time for the {name}"), format!("{:.3} ms", time.as_secs_f64() * 1e3));
+    }
     line("time on a vCPU", format!("{:.3} ms", counters.cpu.as_secs_f64() * 1e3));
     line("memory, at most", usage.peak.to_string());
     line("memory quota", usage.quota.to_string());
@@ -25,30 +31,36 @@ pub(crate) fn table(program: &OsStr, outcome: &Outcome) -> String {
     line("preemptions", counters.preemptions.to_string());
     line("system calls made", report.calls.to_string());
     line("  not implemented", report.missing_calls.to_string());
-    let numbers: Vec<_> = missing(report).map(|number| number.to_string()).collect();
-    if !numbers.is_empty() {
-        line("  their numbers", numbers.join(" "));
+    for call in missing(report) {
+        line(&format!("    {}", name(call)), call.count.to_string());
     }
     format!("pando: {}: {end}\n{text}", program.display())
 }
 
-/// The numbers of the system calls that the libOS does not implement.
-fn missing(report: &Report) -> impl Iterator<Item = usize> {
-    (0..report.missing.len() * 64).filter(|number| report.missing[number / 64] >> (number % 64) & 1 == 1)
+/// The system calls that the libOS does not implement.
+fn missing(report: &Report) -> impl Iterator<Item = &MissingCall> {
+    report.missing.iter().filter(|call| call.count > 0)
+}
+
+/// The name of a system call.
+fn name(call: &MissingCall) -> String {
+    Sysno::new(call.number as usize).map_or_else(|| format!("syscall_{:#x}", call.number), |call| call.name().into())
 }
 
 /// The same as one object: times in nanoseconds, memory in bytes.
-pub(crate) fn json(outcome: &Outcome) -> Value {
+pub(crate) fn json(outcome: &Outcome, laps: &Laps) -> Value {
     let Outcome { counters, usage, report, end } = outcome;
     let (status, signal) = match end {
         End::Exited { status } => (Some(status), None),
         End::Signalled { signal, .. } => (None, Some(signal)),
         _ => (None, None),
     };
+    let laps: Map<String, Value> = laps.ended().iter().map(|(name, time)| ((*name).into(), json!(time.as_nanos() as u64))).collect();
     json!({
         "end": end.to_string(),
         "status": status,
         "signal": signal,
+        "time_ns": laps,
         "cpu_ns": counters.cpu.as_nanos() as u64,
         "memory_peak_bytes": usage.peak.bytes(),
         "memory_quota_bytes": usage.quota.bytes(),
@@ -61,6 +73,6 @@ pub(crate) fn json(outcome: &Outcome) -> Value {
         "preemptions": counters.preemptions,
         "calls": report.calls,
         "calls_missing": report.missing_calls,
-        "missing": missing(report).collect::<Vec<_>>(),
+        "missing": missing(report).map(|call| json!({"number": call.number, "name": name(call), "count": call.count})).collect::<Vec<_>>(),
     })
 }

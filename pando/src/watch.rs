@@ -3,25 +3,77 @@
 
 use pando_kernel::{CellId, End, Kernel};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Ends a cell when its time is up, unless this is dropped before.
+/// Ends a cell when its time is up. Its thread runs from the start, because a confined process starts no thread.
+#[derive(Clone)]
 pub(crate) struct Watch {
-    /// What a drop of it tells the thread.
-    _alive: mpsc::Sender<()>,
+    limits: mpsc::Sender<(Instant, End)>,
 }
 
 impl Watch {
-    /// Starts the watch on a thread of its own.
-    pub(crate) fn start(kernel: &Arc<Kernel>, cell: CellId, time: Duration, end: End) -> Watch {
-        let (alive, ended) = mpsc::channel();
+    /// A watch over a cell that may take as long as it likes, until a limit is set.
+    pub(crate) fn start(kernel: &Arc<Kernel>, cell: CellId) -> std::io::Result<Watch> {
+        let (limits, orders) = mpsc::channel();
         let kernel = Arc::clone(kernel);
-        std::thread::spawn(move || {
-            if ended.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let body = move || {
+            if let Some(end) = wait(&orders) {
                 // It may have ended this very moment.
                 let _ = kernel.end(cell, end);
             }
-        });
-        Watch { _alive: alive }
+        };
+        std::thread::Builder::new().name("watch".into()).spawn(body)?;
+        Ok(Watch { limits })
+    }
+
+    /// Ends the cell so, unless it has ended by itself in this time.
+    pub(crate) fn limit(&self, time: Duration, end: End) {
+        // What no clock will ever show is no limit.
+        if let Some(moment) = Instant::now().checked_add(time) {
+            // A watch whose thread has gone has ended the cell already.
+            let _ = self.limits.send((moment, end));
+        }
+    }
+}
+
+/// Waits until a limit is reached, the earliest if there are several. `None`: nobody can set one any more.
+fn wait(orders: &mpsc::Receiver<(Instant, End)>) -> Option<End> {
+    let (mut moment, mut end) = orders.recv().ok()?;
+    loop {
+        match orders.recv_timeout(moment.saturating_duration_since(Instant::now())) {
+            Ok((earlier, other)) if earlier < moment => (moment, end) = (earlier, other),
+            Ok(_) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => return Some(end),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wait;
+    use pando_kernel::End;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_earliest_limit_counts() {
+        let (limits, orders) = mpsc::channel();
+        let now = Instant::now();
+        for (after, end) in [(3600, End::Killed), (0, End::TimedOut), (1800, End::Quota)] {
+            limits.send((now + Duration::from_secs(after), end)).expect("somebody listens");
+        }
+        assert_eq!(wait(&orders), Some(End::TimedOut));
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_ended() {
+        let (limits, orders) = mpsc::channel();
+        drop(limits);
+        assert_eq!(wait(&orders), None);
+        let (limits, orders) = mpsc::channel();
+        limits.send((Instant::now() + Duration::from_secs(3600), End::Killed)).expect("somebody listens");
+        drop(limits);
+        assert_eq!(wait(&orders), None);
     }
 }

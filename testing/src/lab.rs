@@ -70,7 +70,7 @@ impl Lab {
     /// KVM is not there: ask [`kvm_is_there`] first.
     #[must_use]
     pub fn kvm(arena: PageCount, vcpus: usize, config: Config, omit: Omit) -> Lab {
-        let machine = Kvm::new(KvmConfig { arena, vcpus, shadow_tables: None, omit }).expect("KVM is there");
+        let machine = Kvm::new(KvmConfig { arena, vcpus, omit }).expect("KVM is there");
         Lab::on(machine, config)
     }
 

@@ -97,6 +97,14 @@ pub(crate) struct Report {
     pub(crate) left_out: Vec<String>,
 }
 
+/// Sees to it that the kernel that emulated machines run is there.
+///
+/// # Errors
+/// If it cannot be downloaded.
+pub(crate) fn fetch_kernel() -> Result<()> {
+    Kernel::find_or_download().map(|_| ())
+}
+
 /// Runs what the options ask for. A failing test or command is counted in the report.
 ///
 /// # Errors
@@ -197,7 +205,8 @@ impl Hearing {
         } else if self.step.is_some() {
             for line in std::iter::repeat_n("", self.empty_lines).chain([line]) {
                 if !self.are_tests || self.listener.hear(line) {
-                    println!("{line}");
+                    // Another machine may be speaking, too.
+                    println!("{}: {line}", self.kind);
                 }
             }
             self.empty_lines = 0;

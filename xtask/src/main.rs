@@ -3,7 +3,9 @@
 
 mod hardware;
 mod packages;
+mod sources;
 mod suite;
+mod suites;
 mod tally;
 mod tidy;
 mod workspace;
@@ -30,6 +32,8 @@ enum Tool {
         #[arg(long)]
         all: bool,
     },
+    /// Runs a test suite of others natively and in cells, and writes `docs/suites/`.
+    Suites(suites::Options),
     /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
     Hardware(hardware::Options),
 }
@@ -55,6 +59,7 @@ fn run(tool: Tool) -> Result<bool> {
             Ok(findings.is_empty())
         }
         Tool::Test { all } => suite::run(all),
+        Tool::Suites(options) => suites::run(&options),
         Tool::Hardware(options) => {
             let report = hardware::run(&options)?;
             report.left_out.iter().for_each(|what| println!("left out: {what}"));

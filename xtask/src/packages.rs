@@ -24,13 +24,26 @@ const fn package(name: &'static str, evidence: &'static str, purpose: &'static s
 }
 
 /// Everything that the tests need.
-const PACKAGES: [Package; 17] = [
+const PACKAGES: &[Package] = &[
     package("busybox-static", "static:busybox", "the programs that cells run, and the emulated machines' shell"),
+    package("bubblewrap", "bwrap", "what `pando bench run` compares with"),
     package("gcc", "gcc", "linking, and C programs that cells run"),
     package("libc6-dev", "/usr/include/stdio.h", "static C programs with glibc"),
     package("musl-tools", "musl-gcc", "static C programs with musl"),
     package("erofs-utils", "fsck.erofs", "a second opinion on root images"),
     package("mount", "mount", "the host's own reader as a judge of root images"),
+    package("strace", "strace", "a second opinion on what programs ask of the system"),
+    package("xz-utils", "xz", "files for programs in cells to unpack"),
+    package("libsqlite3-dev", "/usr/lib/x86_64-linux-gnu/libsqlite3.a", "a static sqlite"),
+    package("python3", "/usr/bin/python3", "a dynamic program with many libraries"),
+    package("perl", "/usr/bin/perl", "another"),
+    package("make", "/usr/bin/make", "many compilers at once"),
+    package("git", "/usr/bin/git", "a history to keep"),
+    package("redis-server", "/usr/bin/redis-server", "a server"),
+    package("nginx-light", "/usr/sbin/nginx", "another"),
+    package("postgresql-15", "/usr/lib/postgresql/15/bin/postgres", "a database, whose cluster nobody starts"),
+    package("curl", "/usr/bin/curl", "what asks it"),
+    package("tcl", "tclsh", "putting the shell of sqlite together"),
     package("cpio", "cpio", "packing the emulated machines' root"),
     package("qemu-system-x86", "qemu-system-x86_64", "emulating SVM"),
     package("bochs", "bochs", "emulating VMX"),
@@ -41,8 +54,13 @@ const PACKAGES: [Package; 17] = [
     package("syslinux-common", "/usr/lib/syslinux/modules/bios/ldlinux.c32", "the boot loader's second half"),
     package("xorriso", "xorriso", "writing Bochs's CD"),
     package("bsdutils", "script", "a terminal for Bochs"),
+    package("zsh", "zsh", "a reader of completions"),
+    package("fish", "fish", "a reader of completions"),
     package("man-db", "man", "a reader of manual pages"),
 ];
+
+/// What some tests want that not every Debian has: they leave themselves out without it.
+const OPTIONAL: &[Package] = &[package("libpython3.11-testsuite", "/usr/lib/python3.11/test/test_select.py", "CPython's own tests")];
 
 /// Sees to it that everything is there.
 ///
@@ -71,6 +89,13 @@ pub(crate) fn ensure_installed() -> Result<()> {
     Ok(())
 }
 
+/// Installs what not every Debian has; returns what cannot be had, in words.
+pub(crate) fn install_optional() -> Vec<String> {
+    let missing = OPTIONAL.iter().filter(|package| !is_present(package.evidence));
+    let install = |package: &Package| apt_get(&["install", "-qq", "--yes", "--no-install-recommends", package.name]);
+    missing.filter_map(|package| Some(format!("{}: {:#}", package.purpose, install(package).err()?))).collect()
+}
+
 fn missing() -> Vec<&'static Package> {
     PACKAGES.iter().filter(|package| !is_present(package.evidence)).collect()
 }
@@ -92,7 +117,8 @@ fn is_root() -> Result<bool> {
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
-    let status = Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").status();
+    // Servers are installed to be run by tests, not by the system.
+    let status = Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").status();
     let status = status.context("starting apt-get")?;
     ensure!(status.success(), "apt-get {} failed ({status})", arguments.join(" "));
     Ok(())

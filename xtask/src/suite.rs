@@ -7,10 +7,12 @@ use anyhow::{Context, Result, ensure};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::hardware::{self, Kind, Options, Report};
 use crate::packages;
+use crate::sources;
 use crate::tally::{Listener, Tally};
 use crate::workspace;
 
@@ -41,6 +43,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     let started = Instant::now();
     packages::ensure_installed()?;
     ensure_guest_target()?;
+    let without = [packages::install_optional(), sources::fetch(), sources::build()].concat();
     let kvm = check_kvm();
     if let Err(advice) = &kvm {
         println!("no KVM: {advice}");
@@ -53,16 +56,26 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     if kvm.is_err() {
         cargo.env(WITHOUT_KVM, "1");
     }
-    let mut parts = vec![
-        part("workspace", || cargo_test(cargo)),
-        part("hardware svm", || hardware::run(&Options::ordinary(Kind::Svm, all))),
-        part("hardware vmx", || hardware::run(&Options::ordinary(Kind::Vmx, all))),
-    ];
+    let mut parts = vec![part("workspace", || cargo_test(cargo))];
+    parts.extend(on_hardware(all));
     if !all {
         let long = Report { left_out: vec!["the long runs: cargo xtask test --all".into()], ..Report::default() };
         parts.push(Part { name: "", report: long, took: Duration::ZERO });
     }
+    let without = Report { left_out: without, ..Report::default() };
+    parts.push(Part { name: "", report: without, took: Duration::ZERO });
     Ok(summarize(parts, kvm.err().as_deref(), started.elapsed()))
+}
+
+/// Runs the tests in both emulated machines, side by side: each keeps about one CPU busy.
+fn on_hardware(all: bool) -> [Part; 2] {
+    let kinds = [("hardware svm", Kind::Svm), ("hardware vmx", Kind::Vmx)];
+    // What both need is fetched once; if that fails each says so.
+    let _ = hardware::fetch_kernel();
+    thread::scope(|scope| {
+        let runs = kinds.map(|(name, kind)| scope.spawn(move || part(name, || hardware::run(&Options::ordinary(kind, all)))));
+        runs.map(|run| run.join().expect("a part does not panic"))
+    })
 }
 
 /// Runs one part; what stops it counts as a failure, and the next part runs all the same.

@@ -15,6 +15,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in a folder of the root").to_path_buf()
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// A `cargo` command that works on this repository, wherever it is called from.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(cargo_program());

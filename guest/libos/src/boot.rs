@@ -3,21 +3,23 @@
 
 use alloc::vec::Vec;
 
-use pando_libos::credentials::{Credentials, EXECUTE};
-use pando_libos::erofs::{FileType, Image};
+use pando_libos::credentials::Credentials;
+use pando_libos::erofs::Image;
 use pando_libos::errno::Errno;
+use pando_libos::files::Files;
 use pando_libos::files::names::{CURRENT, Way};
 use pando_libos::files::status::time;
-use pando_libos::files::tree::volume::ImageFile;
-use pando_libos::files::tree::{Place, Tree};
-use pando_libos::files::{Files, Program};
-use pando_libos::loader::{Given, LoadError, load};
+use pando_libos::files::tree::Tree;
+use pando_libos::loader::words::Words;
+use pando_libos::loader::{LoadError, Request, prepare};
+use pando_libos::memory::STACK_LIMIT;
 use pando_libos::patch::Patches;
-use pando_libos::process::{Process, refuse};
 use pando_libos::random::Random;
+use pando_libos::system::{System, refuse};
+use pando_libos::terminal::Terminal;
 use pando_libos::upcall as served;
-use pando_rt::abi::Registers;
 use pando_rt::abi::note::options;
+use pando_rt::abi::{Registers, layout};
 use pando_rt::global::{Global, OnOwnPage};
 use pando_rt::memory::{self, Arguments};
 use pando_rt::{clock, hypercall, patched, upcall};
@@ -27,30 +29,42 @@ const OWN_FAILURE: u64 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
-static PROCESS: OnOwnPage<Global<Option<Process>>> = OnOwnPage(Global::new(None));
+static SYSTEM: OnOwnPage<Global<Option<System>>> = OnOwnPage(Global::new(None));
 
 /// Boots the libOS, freezes, and runs in each clone the program that its arguments name.
 pub(crate) fn boot() -> ! {
     upcall::handle_with(|context| {
-        PROCESS.0.with(|process| {
-            let process = process.as_mut().expect("the application runs only after its process was made");
-            served::handle(process, context);
+        SYSTEM.0.with(|system| {
+            let system = system.as_mut().expect("the application runs only after its process was made");
+            served::handle(system, context);
         });
     });
     let patches = Patches::new(patched::entries());
+    // Clones of it are what programs are executed in. It is made here, where nobody waits for it.
+    let empty = hypercall::space_create();
+    assert_eq!(empty, Ok(layout::EMPTY_SPACE), "a fresh cell has one space");
+    let shared = hypercall::segment_create();
+    for space in [layout::FIRST_SPACE, layout::EMPTY_SPACE] {
+        let mounted = shared.and_then(|shared| hypercall::share(shared, space.0.into(), layout::SHARED));
+        assert_eq!(mounted, Ok(()), "nothing lies there yet");
+    }
     hypercall::freeze();
-    let start = PROCESS.0.with(|process| start(process, patches));
+    let start = SYSTEM.0.with(|system| start(system, patches));
     upcall::enter(&start)
 }
 
 /// Makes the process and loads its program. Ends the cell if it cannot.
-fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
+fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     let given = memory::arguments();
     let mut strings = given.strings.split(|byte| *byte == 0);
     let path = strings.next().unwrap_or_default();
     let directory = strings.next().unwrap_or_default();
-    let arguments: Vec<&[u8]> = strings.by_ref().take(given.header.arguments as usize).collect();
-    let environment: Vec<&[u8]> = strings.by_ref().take(given.header.environment as usize).collect();
+    let mut words = |count: u32| {
+        let mut words = Words::default();
+        let pushed = strings.by_ref().take(count as usize).try_for_each(|word| words.push(word));
+        pushed.map_or_else(|error| refuse(NOT_EXECUTABLE, path, &error.text()), |()| words)
+    };
+    let (arguments, environment) = (words(given.header.arguments), words(given.header.environment));
     let points: Vec<&[u8]> = strings.by_ref().take(given.header.volumes as usize).collect();
     let who = Credentials::new(given.header.user, given.header.group);
     let mut files = Files::new(tree(&given, &points), who, given.header.terminals, clock::wall());
@@ -61,25 +75,31 @@ fn start(place: &mut Option<Process>, patches: Patches) -> Registers {
         Ok(()) => {}
         Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
     }
-    let file = program(&mut files, path).unwrap_or_else(|error| {
-        let status = if matches!(error, Errno::ENOENT | Errno::ENOTDIR) { NOT_FOUND } else { NOT_EXECUTABLE };
-        refuse(status, path, &error.text())
-    });
-
-    let mut random = Random::default();
-    let mut bytes = [0; 16];
-    random.fill(&mut bytes);
-    let process = place.insert(Process::new(files, random));
+    let header = given.header;
+    let raw = header.options & options::RAW_TERMINAL != 0;
+    let terminal = Terminal::new(header.terminals, raw, [header.rows as u16, header.columns as u16]);
+    let system = place.insert(System::new(files, terminal, Random::default()));
+    // Keys may be signals, so they are taken whether the program reads or not.
+    system.take_typed();
+    system.traced = header.options & options::TRACE != 0;
     if given.header.options & options::TRAP == 0 {
-        process.memory.patches = patches;
+        system.memory.patches = patches;
     }
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    process.set_name(name);
-    let given = Given { path, arguments: &arguments, environment: &environment, random: bytes };
-    load(process, &file, &given).unwrap_or_else(|error| {
-        let status = if error == LoadError::System(Errno::ENOMEM) { OWN_FAILURE } else { NOT_EXECUTABLE };
-        refuse(status, path, &error)
+    let path = path.to_vec();
+    let request = Request { directory: CURRENT, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+    load(system, request).unwrap_or_else(|error| match error {
+        LoadError::System(Errno::ENOENT | Errno::ENOTDIR) => refuse(NOT_FOUND, &path, &error),
+        LoadError::System(Errno::ENOMEM) => {
+            refuse(OWN_FAILURE, &path, &"it takes more memory than the cell may have: give it more with --memory")
+        }
+        error => refuse(NOT_EXECUTABLE, &path, &error),
     })
+}
+
+/// Loads the program into the fresh process.
+fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
+    let prepared = prepare(&system.files, request)?;
+    system.load(prepared)
 }
 
 /// All names: the volumes at their places, and what stands in every cell. Ends the cell if an image makes no sense.
@@ -98,18 +118,4 @@ fn tree(given: &Arguments, points: &[&[u8]]) -> Tree {
         tree.mount_at(image, bytes, point, now).unwrap_or_else(|error| fail(point, error));
     }
     tree
-}
-
-/// Finds the program. Returns its file.
-fn program(files: &mut Files, path: &[u8]) -> Result<ImageFile, Errno> {
-    let place = files.find(CURRENT, path, Way::FOLLOW)?;
-    let status = files.status(place)?;
-    match (status.kind(), place) {
-        (Some(FileType::Directory), _) => Err(Errno::EISDIR),
-        (Some(FileType::Regular), Place::Image(image)) if files.who.may(status.owner(), false, EXECUTE) => {
-            files.program = Program { place, path: path.to_vec() };
-            files.tree.image_file(image)
-        }
-        _ => Err(Errno::EACCES),
-    }
 }

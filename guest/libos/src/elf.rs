@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the headers of a program. The file is untrusted: what leaves here lies inside the file and inside application memory, and
-//! no two segments share a page.
+//! no two segments share a page. A position-independent program is understood as if it lay at 0, until it is [placed](Executable::at).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,19 +11,22 @@ use object::endian::LittleEndian as Little;
 use object::pod;
 use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
-use pando_rt::user;
 use thiserror::Error;
 
-use crate::memory::{DYNAMIC_BASE, LOWEST};
+use crate::memory::LOWEST;
 
 /// Bytes of program headers that are read at most, as Linux does.
 const HEADERS_MAX: usize = 65_536;
+/// Bytes of the interpreter's path with its zero byte.
+const PATH_MAX: u64 = 4096;
+/// Alignments beyond this are not kept: nothing has such pages.
+const ALIGNMENT_MAX: u64 = 1 << 30;
 
 /// Why a file cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ElfError {
     /// No ELF header.
-    #[error("not an ELF program")]
+    #[error("neither an ELF program nor a script that begins with #!")]
     NotElf,
     /// For another machine or word size.
     #[error("built for another machine, not for 64-bit x86")]
@@ -37,9 +40,6 @@ pub enum ElfError {
     /// The headers contradict each other or the address space.
     #[error("malformed ELF file: {0}")]
     Malformed(&'static str),
-    /// It needs a program interpreter.
-    #[error("dynamically linked programs are not supported yet; link it statically")]
-    Dynamic,
 }
 
 /// A part of the file that becomes memory.
@@ -60,12 +60,18 @@ pub struct Segment {
 /// A program that can be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executable {
-    /// Its segments, in order of address.
+    /// Its segments, in order of address; at least one.
     pub segments: Vec<Segment>,
+    /// To a multiple of what it wants to be moved, a power of two; `None`: it lies where it has to.
+    pub movable: Option<u64>,
+    /// What was added to the file's addresses.
+    pub moved_by: u64,
+    /// The program that shall load the rest of it.
+    pub interpreter: Option<Vec<u8>>,
     /// Address of its first instruction; nothing says that it lies in a segment.
     pub entry: u64,
-    /// Address of the program headers in memory; 0: they are not in a segment.
-    pub headers: u64,
+    /// Address of the program headers in memory; `None`: they are not in a segment.
+    pub headers: Option<u64>,
     /// How many program headers there are.
     pub header_count: u64,
     /// What the program may do with its stack.
@@ -76,7 +82,7 @@ impl Executable {
     /// Reads the headers of a file of `size` bytes through `read`, which fills a buffer from an offset and says how much it could.
     ///
     /// # Errors
-    /// The file is no static program for this machine.
+    /// The file is no program for this machine.
     pub fn parse(size: u64, read: impl Fn(u64, &mut [u8]) -> usize) -> Result<Executable, ElfError> {
         let mut bytes = [0; size_of::<FileHeader64<Little>>()];
         let filled = read(0, &mut bytes);
@@ -95,19 +101,23 @@ impl Executable {
         }
         // The table's bytes are unaligned, which these types allow.
         let (headers, _) = pod::slice_from_bytes::<ProgramHeader64<Little>>(&bytes, count).map_err(|()| ElfError::Truncated)?;
-        if headers.iter().any(|header| header.p_type.get(Little) == elf::PT_INTERP) {
-            return Err(ElfError::Dynamic);
-        }
-        let base = if header.e_type.get(Little) == elf::ET_DYN { dynamic_base(headers)? } else { 0 };
+        let movable = (header.e_type.get(Little) == elf::ET_DYN).then(|| alignment(headers));
+        let base = movable.map_or(0, |_| lowest(headers).wrapping_neg());
         let segments = segments(headers, base, size)?;
+        if movable.is_none() && segments[0].pages.start() < LOWEST {
+            return Err(ElfError::Malformed("a segment lies outside the address space"));
+        }
         let in_segment = segments.iter().find(|segment| table >= segment.offset && table - segment.offset < segment.file_bytes);
         let stack = headers.iter().find(|header| header.p_type.get(Little) == elf::PT_GNU_STACK);
         let executable_stack = stack.is_some_and(|stack| stack.p_flags.get(Little).0 & elf::PF_X.0 != 0);
         Ok(Executable {
             entry: header.e_entry.get(Little).wrapping_add(base),
-            headers: in_segment.map_or(0, |segment| segment.address + (table - segment.offset)),
+            headers: in_segment.map(|segment| segment.address + (table - segment.offset)),
             header_count: count as u64,
             stack_permissions: if executable_stack { Permissions::ALL } else { Permissions::READ_WRITE },
+            interpreter: interpreter(headers, read)?,
+            movable,
+            moved_by: base,
             segments,
         })
     }
@@ -116,6 +126,25 @@ impl Executable {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.segments.last().map_or(LOWEST, |segment| segment.pages.end())
+    }
+
+    /// Bytes from the first segment to the last one's end.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.end() - self.segments.first().map_or(LOWEST, |segment| segment.pages.start())
+    }
+
+    /// A program that lies at 0, placed at `start`, a page's start. `None`: there is not so much room.
+    #[must_use]
+    pub fn at(mut self, start: u64) -> Option<Executable> {
+        for segment in &mut self.segments {
+            segment.pages = PageRange::new(start.checked_add(segment.pages.start())?, start.checked_add(segment.pages.end())?)?;
+            segment.address += start;
+        }
+        self.entry = self.entry.wrapping_add(start);
+        self.moved_by = self.moved_by.wrapping_add(start);
+        self.headers = self.headers.map(|headers| headers + start);
+        Some(self)
     }
 }
 
@@ -138,18 +167,41 @@ fn file_header(bytes: &[u8]) -> Result<&FileHeader64<Little>, ElfError> {
     }
 }
 
-/// What to add to the addresses of a position-independent program.
-fn dynamic_base(headers: &[ProgramHeader64<Little>]) -> Result<u64, ElfError> {
-    let loads = headers.iter().filter(|header| header.p_type.get(Little) == elf::PT_LOAD);
-    let lowest = loads.clone().map(|header| header.p_vaddr.get(Little) / PAGE_SIZE * PAGE_SIZE).min().unwrap_or_default();
-    let alignment = loads.map(|header| header.p_align.get(Little)).filter(|align| align.is_power_of_two()).max().unwrap_or(1);
-    let start = DYNAMIC_BASE.checked_next_multiple_of(alignment).filter(|start| *start < user::END);
-    Ok(start.ok_or(ElfError::Malformed("a segment has an impossible alignment"))?.wrapping_sub(lowest))
+fn loads(headers: &[ProgramHeader64<Little>]) -> impl Iterator<Item = &ProgramHeader64<Little>> {
+    headers.iter().filter(|header| header.p_type.get(Little) == elf::PT_LOAD && header.p_memsz.get(Little) > 0)
+}
+
+/// The first page of the file's addresses.
+fn lowest(headers: &[ProgramHeader64<Little>]) -> u64 {
+    loads(headers).map(|header| header.p_vaddr.get(Little) / PAGE_SIZE * PAGE_SIZE).min().unwrap_or_default()
+}
+
+/// To a multiple of what it may be moved.
+fn alignment(headers: &[ProgramHeader64<Little>]) -> u64 {
+    let wanted = loads(headers).map(|header| header.p_align.get(Little)).filter(|align| align.is_power_of_two()).max();
+    wanted.unwrap_or(PAGE_SIZE).clamp(PAGE_SIZE, ALIGNMENT_MAX)
+}
+
+/// The path of the program's interpreter, if it names one.
+fn interpreter(headers: &[ProgramHeader64<Little>], read: impl Fn(u64, &mut [u8]) -> usize) -> Result<Option<Vec<u8>>, ElfError> {
+    let Some(header) = headers.iter().find(|header| header.p_type.get(Little) == elf::PT_INTERP) else { return Ok(None) };
+    let bytes = header.p_filesz.get(Little);
+    if !(2..=PATH_MAX).contains(&bytes) {
+        return Err(ElfError::Malformed("the interpreter's path has an impossible length"));
+    }
+    let mut path = vec![0; bytes as usize];
+    if read(header.p_offset.get(Little), &mut path) < path.len() {
+        return Err(ElfError::Truncated);
+    }
+    if path.pop() != Some(0) {
+        return Err(ElfError::Malformed("the interpreter's path does not end"));
+    }
+    path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
+    Ok(Some(path))
 }
 
 fn segments(headers: &[ProgramHeader64<Little>], base: u64, size: u64) -> Result<Vec<Segment>, ElfError> {
-    let loads = headers.iter().filter(|header| header.p_type.get(Little) == elf::PT_LOAD && header.p_memsz.get(Little) > 0);
-    let mut segments = loads.map(|header| segment(header, base, size)).collect::<Result<Vec<_>, _>>()?;
+    let mut segments = loads(headers).map(|header| segment(header, base, size)).collect::<Result<Vec<_>, _>>()?;
     segments.sort_by_key(|segment| segment.pages.start());
     if segments.is_empty() {
         return Err(ElfError::Malformed("nothing to load"));
@@ -174,7 +226,7 @@ fn segment(header: &ProgramHeader64<Little>, base: u64, size: u64) -> Result<Seg
     }
     let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_SIZE));
     let pages = end.and_then(|end| PageRange::new(address / PAGE_SIZE * PAGE_SIZE, end));
-    let pages = pages.filter(|pages| pages.start() >= LOWEST).ok_or(ElfError::Malformed("a segment lies outside the address space"))?;
+    let pages = pages.ok_or(ElfError::Malformed("a segment lies outside the address space"))?;
     let flags = header.p_flags.get(Little);
     let bit = |flag: elf::ProgramFlags, bit| if flags.0 & flag.0 != 0 { bit } else { 0 };
     let permissions = Permissions::from_bits(bit(elf::PF_R, 1) | bit(elf::PF_W, 2) | bit(elf::PF_X, 4)).unwrap_or_default();

@@ -77,6 +77,8 @@ errors! {
     EMFILE = 24,
     /// inappropriate ioctl for device
     ENOTTY = 25,
+    /// text file busy
+    ETXTBSY = 26,
     /// file too large
     EFBIG = 27,
     /// no space left on device
@@ -87,26 +89,80 @@ errors! {
     EROFS = 30,
     /// broken pipe
     EPIPE = 32,
+    /// numerical argument out of domain
+    EDOM = 33,
     /// numerical result out of range
     ERANGE = 34,
+    /// resource deadlock avoided
+    EDEADLK = 35,
     /// file name too long
     ENAMETOOLONG = 36,
+    /// no locks available
+    ENOLCK = 37,
     /// function not implemented
     ENOSYS = 38,
     /// directory not empty
     ENOTEMPTY = 39,
     /// too many levels of symbolic links
     ELOOP = 40,
+    /// no message of desired type
+    ENOMSG = 42,
+    /// identifier removed
+    EIDRM = 43,
     /// no data available
     ENODATA = 61,
     /// value too large for defined data type
     EOVERFLOW = 75,
+    /// accessing a corrupted shared library
+    ELIBBAD = 80,
     /// interrupted system call that is made again if the handler's action says so: never seen by programs
     ERESTART = 85,
+    /// socket operation on non-socket
+    ENOTSOCK = 88,
+    /// destination address required
+    EDESTADDRREQ = 89,
+    /// message too long
+    EMSGSIZE = 90,
+    /// protocol wrong type for socket
+    EPROTOTYPE = 91,
+    /// protocol not available
+    ENOPROTOOPT = 92,
+    /// protocol not supported
+    EPROTONOSUPPORT = 93,
+    /// socket type not supported
+    ESOCKTNOSUPPORT = 94,
     /// operation not supported
     EOPNOTSUPP = 95,
+    /// address family not supported by protocol
+    EAFNOSUPPORT = 97,
+    /// address already in use
+    EADDRINUSE = 98,
+    /// cannot assign requested address
+    EADDRNOTAVAIL = 99,
+    /// network is unreachable
+    ENETUNREACH = 101,
+    /// software caused connection abort
+    ECONNABORTED = 103,
+    /// connection reset by peer
+    ECONNRESET = 104,
+    /// no buffer space available
+    ENOBUFS = 105,
+    /// transport endpoint is already connected
+    EISCONN = 106,
+    /// transport endpoint is not connected
+    ENOTCONN = 107,
+    /// too many references: cannot splice
+    ETOOMANYREFS = 109,
     /// connection timed out
     ETIMEDOUT = 110,
+    /// connection refused
+    ECONNREFUSED = 111,
+    /// operation already in progress
+    EALREADY = 114,
+    /// operation now in progress
+    EINPROGRESS = 115,
+    /// the call waits, and is made again: never seen by programs
+    WAITS = 512,
 }
 
 impl Errno {
@@ -117,6 +173,15 @@ impl Errno {
             Errno::ERESTART => Errno::EINTR,
             other => other,
         }
+    }
+
+    /// What a result register says. Errors that do not occur here are values.
+    ///
+    /// # Errors
+    /// The error that it holds.
+    pub fn from_result(raw: u64) -> Result<u64, Errno> {
+        let number = u32::try_from(raw.wrapping_neg()).ok().filter(|number| *number != 0);
+        number.and_then(Errno::from_number).map_or(Ok(raw), Err)
     }
 
     /// The value that the result register holds.

@@ -6,9 +6,9 @@ use pando_abi::registers::UNREADABLE;
 use pando_rt::{cpuid, user, vector};
 
 use crate::patch::code::{INSTRUCTION, Kind};
-use crate::process::Process;
 use crate::signals::info::Info;
 use crate::signals::{Signal, Trap};
+use crate::system::System;
 
 const DIVIDE: u64 = 0;
 const DEBUG: u64 = 1;
@@ -24,34 +24,36 @@ const SIMD: u64 = 19;
 /// Bytes that an instruction can have.
 const INSTRUCTION_MAX: usize = 15;
 
-/// `si_code` of a page that cannot be read.
+/// `si_code` of a page that cannot be read, or that a file has not.
 pub const BUS_ADRERR: i32 = 2;
 
 /// Handles an exception: the context runs on, or gets a signal.
-pub fn handle(process: &mut Process, context: &mut SavedContext) {
-    let mended = process.memory.mend(context);
-    process.memory.settle(context);
+pub fn handle(system: &mut System, context: &mut SavedContext) {
+    let mended = system.memory.mend(context);
+    system.memory.settle(context);
     let resolved = mended
         || match context.cause {
-            PAGE_FAULT => process.memory.grow_stack(context.address),
-            GENERAL_PROTECTION => answer_cpuid(process, context),
+            PAGE_FAULT => system.memory.grow_stack(context.address),
+            GENERAL_PROTECTION => answer_cpuid(system, context),
             _ => false,
         };
     if !resolved {
-        let info = signal(process, context);
-        process.signals.trap = Trap {
+        let info = signal(system, context);
+        system.thread.signals.trap = Trap {
             number: context.cause,
             // What the CPU says of it.
             error: context.error & !UNREADABLE,
             // It stays what it was at the last page fault.
-            address: if context.cause == PAGE_FAULT { context.address } else { process.signals.trap.address },
+            address: if context.cause == PAGE_FAULT { context.address } else { system.thread.signals.trap.address },
         };
-        process.signals.force(info);
+        system.force(info);
     }
 }
 
 /// The signal that Linux makes of an exception.
-fn signal(process: &Process, context: &SavedContext) -> Info {
+fn signal(system: &System, context: &SavedContext) -> Info {
+    /// Bit of a page fault's error code: it was a write.
+    const WRITE: u64 = 2;
     const FPE_INTDIV: i32 = 1;
     const TRAP_TRACE: i32 = 2;
     const ILL_ILLOPN: i32 = 2;
@@ -65,8 +67,11 @@ fn signal(process: &Process, context: &SavedContext) -> Info {
         INVALID_OPCODE => Info::fault(Signal::ILL, ILL_ILLOPN, context.rip),
         STACK => Info::kernel(Signal::BUS),
         PAGE_FAULT if context.error & UNREADABLE != 0 => Info::fault(Signal::BUS, BUS_ADRERR, context.address),
+        PAGE_FAULT if system.memory.is_beyond(context.address, context.error & WRITE != 0) => {
+            Info::fault(Signal::BUS, BUS_ADRERR, context.address)
+        }
         PAGE_FAULT => {
-            let code = if process.memory.is_mapped(context.address) { SEGV_ACCERR } else { SEGV_MAPERR };
+            let code = if system.memory.is_mapped(context.address) { SEGV_ACCERR } else { SEGV_MAPERR };
             Info::fault(Signal::SEGV, code, context.address)
         }
         X87 => Info::fault(Signal::FPE, vector::current(x87_code), context.rip),
@@ -107,7 +112,7 @@ fn floating_code(raised: u32) -> i32 {
 }
 
 /// Answers the instruction `cpuid`, which faults where the machine lets it. Says whether it was one.
-fn answer_cpuid(process: &mut Process, context: &mut SavedContext) -> bool {
+fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
     let mut code = [0; INSTRUCTION_MAX];
     // The instruction may be the last of its page.
     let read = (2..=INSTRUCTION_MAX).rev().find(|&length| user::read(context.rip, &mut code[..length]).is_ok());
@@ -116,7 +121,7 @@ fn answer_cpuid(process: &mut Process, context: &mut SavedContext) -> bool {
     let site = context.rip;
     context.rip += length as u64;
     if length == INSTRUCTION {
-        process.memory.trapped(site, Kind::Cpuid);
+        system.memory.trapped(site, Kind::Cpuid);
     }
     true
 }

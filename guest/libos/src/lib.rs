@@ -2,7 +2,7 @@
 //! The library OS: Linux as a library, inside the cell.
 //!
 //! A program's system calls and exceptions arrive as upcalls ([`upcall`]); the [table of calls](table) leads to one module of [`calls`] for
-//! each family. All state is one [`process::Process`], made of parts ([`files`], [`memory`], [`signals`], [`random`]) that know nothing of it.
+//! each family. All state is one [`system::System`], made of parts ([`files`], [`memory`], [`signals`], [`random`]) that know nothing of it.
 //! What needs the cell is reached through `pando_rt`, the rest is plain logic that the host tests.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,14 +19,22 @@ pub mod erofs;
 pub mod errno;
 pub mod exceptions;
 pub mod files;
+pub mod ipc;
+pub mod limits;
 pub mod loader;
+pub mod mapped;
 pub mod memory;
 pub mod patch;
 pub mod process;
 pub mod random;
+pub mod shared;
 pub mod signals;
-pub mod stack;
+pub mod system;
 pub mod table;
+pub mod terminal;
+pub mod thread;
 pub mod timers;
+pub mod trace;
 pub mod upcall;
 pub mod user;
+pub mod wait;

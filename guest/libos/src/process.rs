@@ -1,192 +1,201 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process: all that the libOS knows about the one program that it runs.
+//! Processes: what all threads of one share. Its memory and what it has open lie with those of the others, in [`System`](crate::system::System).
 
-use alloc::format;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use pando_abi::Event;
+use pando_abi::SpaceIndex;
 
-use pando_rt::hypercall::{NO_DEADLINE, exit};
-use pando_rt::{clock, console, events};
+use crate::calls::scheduling::Scheduling;
+use crate::calls::settings::Settings;
+use crate::limits::Limits;
+use crate::signals::Shared;
+use crate::signals::info::Info;
+use crate::thread::NAME;
+use crate::timers::Timers;
+use crate::wait::ThreadNumber;
 
-use crate::errno::Errno;
+/// Number of a process.
+pub type ProcessNumber = u32;
 
-use crate::files::Files;
-use crate::memory::AddressSpace;
-use crate::random::Random;
-use crate::signals::info::{Info, code};
-use crate::signals::{Signal, Signals};
-use crate::timers::{Moment, Timers};
+/// The program that the operator started. The cell ends with it.
+pub const FIRST: ProcessNumber = 1;
 
-/// The number of the cell's one process, and of its one thread.
-pub const NUMBER: u64 = 1;
+/// How a process ended, stopped or went on, as `wait4` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It ended with this status.
+    Exited(u8),
+    /// This signal ended it.
+    Killed(u8),
+    /// This signal stopped it.
+    Stopped(u8),
+    /// It goes on.
+    Continued,
+}
 
-/// The one process of the cell.
+impl Change {
+    /// The status word of `wait4`.
+    #[must_use]
+    pub fn status(self) -> u32 {
+        match self {
+            Change::Exited(status) => u32::from(status) << 8,
+            Change::Killed(signal) => signal.into(),
+            Change::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
+            Change::Continued => 0xffff,
+        }
+    }
+
+    /// `si_code` and `si_status` of the signal that tells it.
+    #[must_use]
+    pub fn told(self) -> (i32, u32) {
+        match self {
+            Change::Exited(status) => (1, status.into()),
+            Change::Killed(signal) => (2, signal.into()),
+            Change::Stopped(signal) => (5, signal.into()),
+            Change::Continued => (6, 18),
+        }
+    }
+
+    /// Whether it is the end.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        matches!(self, Change::Exited(_) | Change::Killed(_))
+    }
+}
+
+/// Nanoseconds of the CPU, a process's own and those of the children it has waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Its own.
+    pub own: u64,
+    /// Of children.
+    pub children: u64,
+}
+
+/// A process.
 #[derive(Debug)]
 pub struct Process {
-    /// Its memory.
-    pub memory: AddressSpace,
-    /// Its open files.
-    pub files: Files,
-    /// Its signals.
-    pub signals: Signals,
+    /// Its number.
+    pub number: ProcessNumber,
+    /// Who waits for it.
+    pub parent: ProcessNumber,
+    /// Its group.
+    pub group: ProcessNumber,
+    /// Its session.
+    pub session: ProcessNumber,
+    /// The space whose memory it uses.
+    pub space: SpaceIndex,
+    /// It uses its parent's memory, and the parent waits until it does not any more.
+    pub borrows: bool,
+    /// Its threads.
+    pub threads: BTreeSet<ThreadNumber>,
+    /// What its signals do, and those that any thread of it may take.
+    pub signals: Shared,
+    /// The signal that its parent gets when it ends; 0: none.
+    pub end_signal: u8,
+    /// What its parent has not been told yet.
+    pub change: Option<Change>,
+    /// Nobody waits for it: when it has ended it is gone.
+    pub is_forgotten: bool,
+    /// It is stopped: none of its threads runs.
+    pub stopped: bool,
+    /// It has executed a program.
+    pub executed: bool,
     /// Its timers.
     pub timers: Timers,
-    /// The cell's randomness.
-    pub random: Random,
-    /// Its name, as `PR_GET_NAME` gives it.
-    pub name: [u8; 16],
     /// When it started, in nanoseconds of the cell's clock.
     pub started: u64,
+    /// What it has used of the CPU, without its running thread's present turn.
+    pub usage: Usage,
+    /// The strings that its program was given.
+    pub command_line: Vec<u8>,
+    /// Its environment at the start.
+    pub environment: Vec<u8>,
     /// The numbers of its auxiliary vector.
     pub auxiliary: Vec<(u64, u64)>,
-    /// What names this start of the cell, once somebody has asked.
-    pub boot_id: Option<[u8; 16]>,
+    /// What it may use.
+    pub limits: Limits,
+    /// How it asked to share processors.
+    pub scheduling: Scheduling,
+    /// What it set for itself.
+    pub settings: Settings,
+    /// How much sooner, or later, it would be ended for its memory; nothing is, so it is only kept.
+    pub memory_score: i16,
+    /// Its first thread's name when that ended.
+    pub last_name: [u8; NAME],
+    /// Which system it wants this to be like.
+    pub personality: u32,
 }
 
 impl Process {
-    /// A process that has not been loaded yet.
+    /// A process that has not been loaded yet, of one thread with its own number.
     #[must_use]
-    pub fn new(files: Files, random: Random) -> Process {
+    pub fn new(number: ProcessNumber, started: u64) -> Process {
         Process {
-            memory: AddressSpace::default(),
-            files,
-            signals: Signals::default(),
+            number,
+            parent: 0,
+            group: number,
+            session: number,
+            space: SpaceIndex(0),
+            borrows: false,
+            threads: BTreeSet::from([number]),
+            signals: Shared::default(),
+            end_signal: 0,
+            change: None,
+            is_forgotten: false,
+            stopped: false,
+            executed: false,
             timers: Timers::default(),
-            random,
-            name: [0; 16],
-            started: clock::now(),
+            started,
+            usage: Usage::default(),
+            command_line: Vec::new(),
+            environment: Vec::new(),
             auxiliary: Vec::new(),
-            boot_id: None,
+            limits: Limits::default(),
+            scheduling: Scheduling::default(),
+            settings: Settings::default(),
+            memory_score: 0,
+            last_name: [0; NAME],
+            personality: 0,
         }
     }
 
-    /// Sets the process's name, cut to what fits.
-    pub fn set_name(&mut self, name: &[u8]) {
-        let length = name.len().min(self.name.len() - 1);
-        self.name.fill(0);
-        self.name[..length].copy_from_slice(&name[..length]);
-    }
-
-    /// The user that it is.
+    /// Its child: what it inherits, under its own number.
     #[must_use]
-    pub fn user(&self) -> u32 {
-        self.files.who.user.real
+    pub fn child(&self, number: ProcessNumber, started: u64) -> Process {
+        Process {
+            number,
+            parent: self.number,
+            threads: BTreeSet::from([number]),
+            signals: self.signals.inherited(),
+            end_signal: 0,
+            change: None,
+            is_forgotten: false,
+            stopped: false,
+            executed: false,
+            borrows: false,
+            timers: Timers::default(),
+            started,
+            usage: Usage::default(),
+            command_line: self.command_line.clone(),
+            environment: self.environment.clone(),
+            auxiliary: self.auxiliary.clone(),
+            limits: self.limits,
+            ..*self
+        }
     }
 
-    /// What time it is. The time that the program runs is its age less what it has waited: nothing here knows how long others had the CPU.
+    /// Whether it has ended and waits to be waited for.
     #[must_use]
-    pub fn moment(&self) -> Moment {
-        let clock = clock::now();
-        Moment { clock, cpu: clock.saturating_sub(self.started).saturating_sub(events::waited()) }
+    pub fn has_ended(&self) -> bool {
+        self.threads.is_empty()
     }
 
-    /// Makes the next timer be noticed, after timers were set.
-    pub fn watch_timers(&mut self) {
-        events::set_timer(self.timers.next(self.moment()).unwrap_or(NO_DEADLINE));
+    /// What a parent is told.
+    #[must_use]
+    pub fn told(&self, change: Change, user: u32) -> Info {
+        let (code, status) = change.told();
+        Info::child(self.number, user, code, status)
     }
-
-    /// What a signal that is being delivered tells: a timer's, how often it has run out meanwhile.
-    pub fn seen(&mut self, info: Info) -> Info {
-        if info.code() != code::TIMER {
-            return info;
-        }
-        let overrun = self.timers.delivered(info.first(), self.moment());
-        self.watch_timers();
-        info.with_overrun(overrun)
-    }
-
-    /// Looks at the events that were noted, and makes signals of them.
-    pub fn notice(&mut self) {
-        let events = events::take();
-        if events.is_empty() {
-            return;
-        }
-        for (event, signal) in [(Event::Interrupt, Signal::INT), (Event::Terminate, Signal::TERM)] {
-            if events.contains(event) {
-                self.raise(Info::kernel(signal));
-            }
-        }
-        if events.contains(Event::Timer) {
-            let now = self.moment();
-            let Process { timers, signals, .. } = self;
-            // One that finds no room is lost, as on Linux.
-            timers.expire(now, &mut |info| {
-                let _ = signals.send(info);
-            });
-            self.watch_timers();
-        }
-    }
-
-    /// Sends the process a signal that nobody waits to see accepted.
-    pub fn raise(&mut self, info: Info) {
-        // Too many wait already: it is lost, as on Linux.
-        let _ = self.signals.send(info);
-    }
-
-    /// Tells the process that nobody reads what it writes.
-    pub fn broken_pipe(&mut self) -> Errno {
-        self.raise(Info::sent(Signal::PIPE, code::USER, NUMBER as u32, self.user()));
-        Errno::EPIPE
-    }
-
-    /// Looks whether a system call that waits has to make way for a signal.
-    ///
-    /// # Errors
-    /// `ERESTART`: it has; the call ends with this, or with `EINTR` if Linux would never make it again.
-    pub fn interruption(&mut self) -> Result<(), Errno> {
-        self.notice();
-        if self.signals.want_handling() { Err(Errno::ERESTART) } else { Ok(()) }
-    }
-
-    /// Sees to it that what the program said and wrote arrives, before the cell ends.
-    fn finish(&mut self) {
-        console::flush();
-        // What the host cannot take it says to whoever started the cell; the program is no more.
-        let _ = self.files.sync_all();
-    }
-
-    /// Waits until `ready` has something, or the clock reaches `deadline`. What makes it ready must be an event.
-    ///
-    /// # Errors
-    /// `ERESTART`: a signal came first.
-    pub fn wait<T>(&mut self, deadline: u64, mut ready: impl FnMut(&mut Process) -> Option<T>) -> Result<Option<T>, Errno> {
-        loop {
-            // What is noticed may be what makes it ready.
-            let interruption = self.interruption();
-            if let Some(result) = ready(self) {
-                return Ok(Some(result));
-            }
-            interruption?;
-            if clock::now() >= deadline {
-                return Ok(None);
-            }
-            events::wait(deadline);
-        }
-    }
-}
-
-/// Ends the cell as a program ends itself.
-pub fn leave(process: &mut Process, status: u64) -> ! {
-    process.finish();
-    exit(status, 0, 0, 0)
-}
-
-/// Ends the cell as a signal ends a program. `address` is what it touched, `instruction` where it stood; 0 where that says nothing.
-pub fn die(process: &mut Process, signal: Signal, address: u64, instruction: u64) -> ! {
-    process.finish();
-    kill(signal, address, instruction)
-}
-
-/// The same at once: what was not taken of the output is lost.
-pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
-    exit(0, signal.0.into(), address, instruction)
-}
-
-/// Ends the cell before its program ran, with a message.
-pub fn refuse(status: u64, path: &[u8], why: &dyn core::fmt::Display) -> ! {
-    let path = alloc::string::String::from_utf8_lossy(path);
-    // Whoever does not read it is not told.
-    let _ = console::send_bytes(console::Stream::Errors, format!("pando: {path}: {why}\n").as_bytes());
-    exit(status, 0, 0, 0)
 }

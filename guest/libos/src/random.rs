@@ -63,6 +63,13 @@ impl Random {
         self.generate(bytes);
     }
 
+    /// A number below `count`, which is a power of two.
+    pub fn below(&mut self, count: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_le_bytes(bytes) & (count - 1)
+    }
+
     /// Mixes the generation's entropy into the key.
     fn reseed(&mut self, identity: &Identity) {
         self.generation = identity.generation;

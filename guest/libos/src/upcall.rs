@@ -3,46 +3,52 @@
 
 use pando_abi::SavedContext;
 use pando_abi::registers::cause;
-use pando_rt::patched;
+use pando_rt::{patched, thread_base, vector};
 
 use crate::errno::Errno;
 use crate::patch::code::{INSTRUCTION, Kind};
-use crate::process::Process;
 use crate::signals::{Interrupted, delivery};
-use crate::{exceptions, table};
+use crate::system::{Effect, System};
+use crate::thread::Call;
+use crate::{exceptions, table, trace};
 
 /// Number of the call that ends handlers.
-const RT_SIGRETURN: u64 = 15;
+pub const RT_SIGRETURN: u64 = 15;
 
-/// Serves a system call, an exception or events; the context then runs on, perhaps in the handler of a signal. Until it does, it stands in the program's own code.
-pub fn handle(process: &mut Process, context: &mut SavedContext) {
+/// Serves a system call, an exception or events. Then a context runs on: the same, perhaps in the handler of a signal, or that of another thread. Until it does, each stands in the
+/// program's own code.
+pub fn handle(system: &mut System, context: &mut SavedContext) {
+    let turns = system.others.turns;
     let mut copies = None;
     match context.cause {
         patched::SYSCALL => {
-            copies = Some((context.rip, context.address, process.memory.patches.given_up()));
-            call(process, context);
+            copies = Some((context.rip, context.address, system.memory.patches.given_up()));
+            call(system, context);
         }
         patched::CPUID => {
-            copies = Some((context.rip, context.address, process.memory.patches.given_up()));
+            copies = Some((context.rip, context.address, system.memory.patches.given_up()));
             exceptions::set_cpuid(context);
         }
         cause::SYSCALL => {
-            let (site, number) = (site(context), context.rax);
-            call(process, context);
-            // Unwinders know a handler's return by its bytes.
-            if number != RT_SIGRETURN {
-                process.memory.trapped(site, Kind::Syscall);
+            // Before it is served: some never return. Unwinders know a handler's return by its bytes.
+            if context.rax != RT_SIGRETURN {
+                system.memory.trapped(site(context), Kind::Syscall);
             }
+            call(system, context);
         }
         // They were noted, and are looked at before anything is delivered.
-        cause::EVENTS => process.memory.settle(context),
-        _ => exceptions::handle(process, context),
+        cause::EVENTS => system.memory.settle(context),
+        _ => exceptions::handle(system, context),
     }
-    delivery::deliver(process, context);
+    system.proceed(context);
     match copies {
         // Nearly always: nothing has led elsewhere, and the trampoline stands.
-        Some((next, copies, given_up)) if context.rip == next && process.memory.patches.given_up() == given_up => context.rip = copies,
-        _ => process.memory.unsettle(context),
+        Some((next, copies, given_up))
+            if context.rip == next && system.others.turns == turns && system.memory.patches.given_up() == given_up =>
+        {
+            context.rip = copies;
+        }
+        _ => system.memory.unsettle(context),
     }
 }
 
@@ -51,19 +57,45 @@ fn site(context: &SavedContext) -> u64 {
     context.rip.wrapping_sub(INSTRUCTION as u64)
 }
 
-fn call(process: &mut Process, context: &mut SavedContext) {
+/// Makes the system call whose number and arguments the context holds, for the first time or again.
+pub(crate) fn call(system: &mut System, context: &mut SavedContext) {
     // A buffer on the stack lies above the stack pointer: with that much mapped, no copy meets a stack that has yet to grow.
-    process.memory.grow_stack(context.rsp);
-    process.signals.stack_pointer = context.rsp;
+    system.memory.grow_stack(context.rsp);
+    system.thread.signals.stack_pointer = context.rsp;
     let number = context.rax;
     let arguments = [context.rdi, context.rsi, context.rdx, context.r10, context.r8, context.r9];
-    context.rax = table::perform(process, number, arguments);
-    if core::mem::take(&mut process.signals.returns) {
-        delivery::go_back(process, context);
-    } else if context.rax == Errno::ERESTART.to_result() {
-        process.signals.interrupted = Some(Interrupted { number, site: site(context) });
-    } else if context.rax != Errno::EINTR.to_result() {
-        // What only the call unblocked does not interrupt anything any more.
-        process.signals.restore_mask();
+    let result = system.thread.call.result.take().unwrap_or_else(|| {
+        let perform = if system.traced { trace::call } else { table::perform };
+        perform(system, number, arguments)
+    });
+    system.wake_noted();
+    let effect = system.effect.take();
+    if result == Errno::WAITS.to_result() {
+        system.thread.call.again = true;
+    } else {
+        system.thread.call = Call::default();
+        context.rax = result;
+        if result == Errno::ERESTART.to_result() {
+            system.thread.signals.interrupted = Some(Interrupted { number, site: site(context) });
+        } else if result != Errno::EINTR.to_result() && !matches!(effect, Some(Effect::Return)) {
+            // What only the call unblocked does not interrupt anything any more.
+            system.thread.signals.restore_mask();
+        }
+    }
+    match effect {
+        None => {}
+        Some(Effect::Return) => delivery::go_back(system, context),
+        Some(Effect::Copy { to, stack }) => {
+            let copy = SavedContext { rax: 0, rsp: if stack == 0 { context.rsp } else { stack }, ..*context };
+            if let Some(thread) = system.thread_of_mut(to) {
+                (thread.saved.context, thread.saved.vectors) = (copy, Some(vector::State::save()));
+            }
+        }
+        Some(Effect::Start(registers)) => {
+            *context = SavedContext::new(&registers, cause::SYSCALL, 0, 0);
+            thread_base::set_fs(0);
+            thread_base::set_gs(0);
+            vector::reset();
+        }
     }
 }

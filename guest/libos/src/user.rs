@@ -7,9 +7,12 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
+use crate::loader::words::{WORD_MAX, Words};
 
 /// A path with its zero byte fits into this many bytes.
 pub const PATH_MAX: usize = 4096;
+/// Bytes of arguments, or of an environment, that are looked at.
+const STRINGS_MAX: usize = 6 << 20;
 /// A path is short up to this many bytes.
 const SHORT: usize = 128;
 /// Elements that one `readv` or `writev` may have.
@@ -18,6 +21,8 @@ const IOV_MAX: u64 = 1024;
 pub const RW_MAX: u64 = 0x7fff_f000;
 /// Nanoseconds of a second.
 pub const NANOSECONDS: u64 = 1_000_000_000;
+/// What the system counts time in where it counts in ticks: so many in a second.
+pub const TICKS: u64 = 100;
 
 /// Reads `N` words of 64 bits.
 ///
@@ -41,6 +46,12 @@ pub fn word32(address: u64) -> Result<u32, Errno> {
     let mut bytes = [0; 4];
     user::read(address, &mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
+}
+
+/// Nanoseconds in ticks.
+#[must_use]
+pub const fn ticks(nanoseconds: u64) -> u64 {
+    nanoseconds / (NANOSECONDS / TICKS)
 }
 
 /// Nanoseconds of a `struct timespec`.
@@ -127,6 +138,41 @@ pub fn path(address: u64) -> Result<Path, Errno> {
         }
     }
     Err(Errno::ENAMETOOLONG)
+}
+
+/// Reads the strings whose addresses stand one after the other, up to a null one.
+///
+/// # Errors
+/// `EFAULT`; `E2BIG`: they are too many or too long.
+pub fn strings(mut address: u64) -> Result<Words, Errno> {
+    let mut strings = Words::default();
+    while address != 0 {
+        let [start] = words(address)?;
+        if start == 0 {
+            break;
+        }
+        strings.push(&string(start)?)?;
+        if strings.bytes().len() >= STRINGS_MAX {
+            return Err(Errno::E2BIG);
+        }
+        address = address.wrapping_add(8);
+    }
+    Ok(strings)
+}
+
+/// Reads a string that may be an argument.
+fn string(address: u64) -> Result<Vec<u8>, Errno> {
+    let mut string = Vec::new();
+    while string.len() < WORD_MAX {
+        let mut piece = [0; SHORT];
+        let read = string_piece(address.wrapping_add(string.len() as u64), &mut piece)?;
+        let end = piece[..read].iter().position(|byte| *byte == 0);
+        string.extend_from_slice(&piece[..end.unwrap_or(read)]);
+        if end.is_some() {
+            return Ok(string);
+        }
+    }
+    Err(Errno::E2BIG)
 }
 
 /// Reads what follows an address on its page, as far as there is room. Returns how many bytes.

@@ -53,12 +53,17 @@ pub fn waited() -> u64 {
     HOT.tail.waited.load(Ordering::Relaxed)
 }
 
-/// Makes event [`Event::Timer`] come once the clock reaches `deadline`; [`hypercall::NO_DEADLINE`]: never. An application that computes hears of it in time.
-pub fn set_timer(deadline: u64) {
-    let sooner = deadline < registers::timer();
-    registers::set_timer(deadline);
-    if sooner {
+/// Makes event [`Event::Timer`] come once the clock reaches `deadline`, or sooner: what was set for earlier stays, because each change that is to be heard of in time costs an exit, and
+/// an event too many seldom comes. An application that computes hears of it in time.
+pub fn set_timer_by(deadline: u64) {
+    if deadline < registers::timer() {
+        registers::set_timer(deadline);
         // The kernel reads the register at exits only.
         hypercall::doorbell();
     }
+}
+
+/// Makes event [`Event::Timer`] come once the clock reaches `deadline`, counted from the next exit; [`hypercall::NO_DEADLINE`]: never.
+pub fn set_timer(deadline: u64) {
+    registers::set_timer(deadline);
 }

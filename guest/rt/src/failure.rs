@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The libOS's own failure: reported on the standard error stream, then the cell ends with status 125. Nothing here allocates.
+//! The libOS's own failure: reported on the standard error stream, then the cell ends with status 125; but want of memory is the cell's, not the libOS's. Nothing
+//! here allocates.
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
@@ -8,6 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pando_abi::SavedContext;
 
 use crate::console::{Stream, send_bytes};
+use crate::heap;
 use crate::hypercall::exit;
 
 /// Exit status of a failure that is not the program's.
@@ -50,6 +52,8 @@ pub(crate) fn exception(context: &SavedContext) -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
+    // An allocation that finds no memory panics, and that is no failure of the libOS.
+    heap::end_if_exhausted();
     report(format_args!("pando: the libOS failed: {info}"));
     exit(OWN_FAILURE, 0, 0, 0)
 }

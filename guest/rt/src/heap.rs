@@ -3,9 +3,10 @@
 
 use core::alloc::Layout;
 use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, layout};
+use pando_abi::{Hypercall, LARGE_PAGE_SIZE, MapFlags, PAGE_SIZE, Permissions, layout};
 use talc::TalcCell;
 use talc::base::Talc;
 use talc::base::binning::{Binning, DefaultBinning};
@@ -21,6 +22,13 @@ const PIECE: u64 = 256 << 10;
 /// Bytes that a piece needs beyond the allocation that it is made for.
 const OVERHEAD: u64 = PAGE_SIZE;
 
+/// Where the room is that nobody ever maps anything in: the last GiB of the system segment, which takes no table to be mapped.
+const LAST: u64 = layout::SYSTEM + layout::SLOT_SIZE - LAST_BYTES;
+const LAST_BYTES: u64 = 1 << 30;
+
+/// The last request for more found no memory.
+static IS_EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
 static mut FIRST_HEAP: [u8; FIRST] = [0; FIRST];
 
 /// Where the allocator's memory comes from.
@@ -32,6 +40,29 @@ struct Pieces {
     next: u64,
 }
 
+impl Pieces {
+    /// Maps a piece of at least so many bytes. Returns where it is and how long: once there are some, in large pages, if there is memory for them.
+    fn map(&mut self, least: u64) -> Result<(u64, u64), ()> {
+        let large = self.next.next_multiple_of(LARGE_PAGE_SIZE);
+        let pieces =
+            [(large, least.next_multiple_of(LARGE_PAGE_SIZE), true), (self.next, least.max(PIECE).next_multiple_of(PAGE_SIZE), false)];
+        let is_grown = self.next >= layout::SYSTEM_FREE + LARGE_PAGE_SIZE;
+        for (address, bytes, large) in pieces.into_iter().filter(|(.., large)| is_grown || !large) {
+            if address + bytes > LAST {
+                continue;
+            }
+            let flags = MapFlags { large, ..MapFlags::eager(Permissions::READ_WRITE) }.bits();
+            let call = Hypercall::Map { space: CURRENT_SPACE, address, pages: bytes / PAGE_SIZE, flags };
+            // SAFETY: 1: the pages lie above all that is mapped in the system segment. 2: vector registers survive the call.
+            if unsafe { perform(call) }.is_ok() {
+                self.next = address + bytes;
+                return Ok((address, bytes));
+            }
+        }
+        Err(())
+    }
+}
+
 // SAFETY: `acquire` touches no allocator but the one it is given, and returns `Ok` only after a claim.
 unsafe impl Source for Pieces {
     fn acquire<B: Binning>(heap: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
@@ -40,18 +71,29 @@ unsafe impl Source for Pieces {
             // SAFETY: the first part is nobody else's, and it is claimed once.
             return unsafe { heap.claim((&raw mut FIRST_HEAP).cast(), FIRST) }.map(|_| ()).ok_or(());
         }
-        let bytes = (layout.size() as u64 + layout.align() as u64 + OVERHEAD).max(PIECE).next_multiple_of(PAGE_SIZE);
-        let address = heap.source.next;
-        if address + bytes > layout::SYSTEM + layout::SLOT_SIZE {
-            return Err(());
-        }
-        let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
-        let call = Hypercall::Map { space: CURRENT_SPACE, address, pages: bytes / PAGE_SIZE, flags };
-        // SAFETY: 1: the pages lie above all that is mapped in the system segment. 2: vector registers survive the call.
-        unsafe { perform(call) }.map_err(|_| ())?;
-        heap.source.next += bytes;
+        let least = layout.size() as u64 + layout.align() as u64 + OVERHEAD;
+        let mapped = heap.source.map(least);
+        IS_EXHAUSTED.store(mapped.is_err(), Ordering::Relaxed);
+        let (address, bytes) = mapped?;
         // SAFETY: the pages were just mapped, writable, and are named nowhere else.
         unsafe { heap.claim(with_exposed_provenance_mut(address as usize), bytes as usize) }.map(|_| ()).ok_or(())
+    }
+}
+
+/// Ends the cell for want of memory, if that is what the heap ran out of: whoever uses the last of it is ended by the kernel, which says so.
+pub(crate) fn end_if_exhausted() {
+    let call = Hypercall::Map {
+        space: CURRENT_SPACE,
+        address: LAST,
+        pages: LAST_BYTES / PAGE_SIZE,
+        flags: MapFlags::lazy(Permissions::READ_WRITE).bits(),
+    };
+    // SAFETY: 1: nothing else is ever mapped there. 2: vector registers survive the call.
+    if IS_EXHAUSTED.load(Ordering::Relaxed) && unsafe { perform(call) }.is_ok() {
+        for page in (LAST..LAST + LAST_BYTES).step_by(PAGE_SIZE as usize) {
+            // SAFETY: the page was just mapped, writable, and is named nowhere else.
+            unsafe { with_exposed_provenance_mut::<u8>(page as usize).write_volatile(1) };
+        }
     }
 }
 

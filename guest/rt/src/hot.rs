@@ -19,6 +19,7 @@ pub(crate) const STACK_SIZE: usize = SIZE - size_of::<Tail>();
 pub(crate) const VECTOR_SIZE: usize = 2688;
 
 /// The application's vector, x87 and MXCSR state, as `xsave` or `fxsave` writes it.
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Vectors(pub(crate) [u8; VECTOR_SIZE]);
 

@@ -128,11 +128,3 @@ pub fn segment_create() -> Result<SegmentIndex, Refusal> {
 pub fn share(segment: SegmentIndex, space: u64, address: u64) -> Result<(), Refusal> {
     plain(Hypercall::Share { segment: segment.0.into(), space, address }).map(|_| ())
 }
-
-/// Destroys a segment that is not mounted.
-///
-/// # Errors
-/// It does not exist, or is mounted.
-pub fn segment_destroy(segment: SegmentIndex) -> Result<(), Refusal> {
-    plain(Hypercall::SegmentDestroy { segment: segment.0.into() }).map(|_| ())
-}

@@ -9,6 +9,8 @@
 //! needs the cell's target (entry, upcalls, heap, panic handler) exists only on it.
 #![no_std]
 
+extern crate alloc;
+
 pub mod clock;
 pub mod console;
 pub mod cpuid;
@@ -20,6 +22,8 @@ pub mod registers;
 pub mod thread_base;
 pub mod user;
 pub mod vector;
+
+mod copy;
 
 #[cfg(target_os = "none")]
 mod failure;

@@ -54,24 +54,42 @@ impl PageRange {
     }
 }
 
+/// Cuts a range where the kernel wants it cut: a call names pages of one slot. Calls `step` with each part, until one fails.
+fn by_slot(range: PageRange, mut step: impl FnMut(PageRange) -> Result<u64, Refusal>) -> Result<(), Refusal> {
+    let mut rest = Some(range);
+    while let Some(PageRange { start, end }) = rest {
+        let cut = end.min((start / layout::SLOT_SIZE + 1) * layout::SLOT_SIZE);
+        step(PageRange { start, end: cut })?;
+        rest = PageRange::new(cut, end);
+    }
+    Ok(())
+}
+
 /// Maps zero memory in the running space; what was there is unmapped first.
 ///
 /// # Errors
 /// Quota or machine have no memory left, or the range is too long.
 pub fn map(range: PageRange, flags: MapFlags) -> Result<(), Refusal> {
-    // SAFETY: 1: the range lies in application memory. 2: vector registers survive the call.
-    unsafe { perform(Hypercall::Map { space: CURRENT_SPACE, address: range.start, pages: range.pages(), flags: flags.bits() }) }.map(|_| ())
+    by_slot(range, |part| {
+        let call = Hypercall::Map { space: CURRENT_SPACE, address: part.start, pages: part.pages(), flags: flags.bits() };
+        // SAFETY: 1: the range lies in application memory. 2: vector registers survive the call.
+        unsafe { perform(call) }
+    })
 }
 
-/// Maps blocks of a disk in the running space, from `first` on; what was there is unmapped first. A page that is written becomes the cell's own.
+/// Maps blocks of a disk in the running space, from `first` on; what was there is unmapped first. A page that is written becomes the cell's own. `eager`: they are made
+/// present at once, as [`populate`] does.
 ///
 /// # Errors
 /// There are no such blocks, or quota or machine have no memory left for the tables.
-pub fn map_blocks(range: PageRange, first: BlockAddress, permissions: Permissions) -> Result<(), Refusal> {
-    let flags = MapFlags::lazy(permissions).bits();
-    let call = Hypercall::MapBlocks { space: CURRENT_SPACE, address: range.start, pages: range.pages(), block: first.bits(), flags };
-    // SAFETY: as for `map`.
-    unsafe { perform(call) }.map(|_| ())
+pub fn map_blocks(range: PageRange, first: BlockAddress, permissions: Permissions, eager: bool) -> Result<(), Refusal> {
+    let flags = MapFlags { eager, ..MapFlags::lazy(permissions) }.bits();
+    by_slot(range, |part| {
+        let block = first.bits() + (part.start - range.start) / PAGE_SIZE;
+        let call = Hypercall::MapBlocks { space: CURRENT_SPACE, address: part.start, pages: part.pages(), block, flags };
+        // SAFETY: as for `map`.
+        unsafe { perform(call) }
+    })
 }
 
 /// Makes mapped memory of the running space present, so that reading it does not fault: whatever is mapped in the pages that hold `bytes` bytes at `start`. For memory of programs and for
@@ -89,10 +107,21 @@ pub fn populate(start: u64, bytes: u64) -> Result<(), Refusal> {
 /// Unmaps pages of the running space.
 ///
 /// # Errors
-/// The range is too long, or the machine has no memory for the tables.
+/// As for [`unmap_in`].
 pub fn unmap(range: PageRange) -> Result<(), Refusal> {
-    // SAFETY: as for `map`.
-    unsafe { perform(Hypercall::Unmap { space: CURRENT_SPACE, address: range.start, pages: range.pages() }) }.map(|_| ())
+    unmap_in(CURRENT_SPACE, range)
+}
+
+/// Unmaps pages of a space.
+///
+/// # Errors
+/// There is no such space, the range is too long, or the machine has no memory for the tables.
+pub fn unmap_in(space: u64, range: PageRange) -> Result<(), Refusal> {
+    by_slot(range, |part| {
+        let call = Hypercall::Unmap { space, address: part.start, pages: part.pages() };
+        // SAFETY: as for `map`.
+        unsafe { perform(call) }
+    })
 }
 
 /// Sets the permissions of what is mapped in pages of the running space.
@@ -100,9 +129,11 @@ pub fn unmap(range: PageRange) -> Result<(), Refusal> {
 /// # Errors
 /// The range is too long, or the machine has no memory for the tables.
 pub fn protect(range: PageRange, permissions: Permissions) -> Result<(), Refusal> {
-    let call = Hypercall::Protect { space: CURRENT_SPACE, address: range.start, pages: range.pages(), permissions: permissions.bits() };
-    // SAFETY: as for `map`.
-    unsafe { perform(call) }.map(|_| ())
+    by_slot(range, |part| {
+        let call = Hypercall::Protect { space: CURRENT_SPACE, address: part.start, pages: part.pages(), permissions: permissions.bits() };
+        // SAFETY: as for `map`.
+        unsafe { perform(call) }
+    })
 }
 
 /// Copies bytes into application memory of the running space, whatever the permissions there.
@@ -119,6 +150,29 @@ pub fn write(to: u64, from: &[u8]) -> Result<(), Refusal> {
         unsafe { perform(call) }?;
     }
     Ok(())
+}
+
+/// Pages that the cell may still take, as of the last call about memory; on the host, where nobody counts, any number.
+#[must_use]
+pub fn left() -> u64 {
+    #[cfg(target_os = "none")]
+    {
+        let memory = crate::registers::memory();
+        memory.quota.saturating_sub(memory.used)
+    }
+    #[cfg(not(target_os = "none"))]
+    u64::MAX
+}
+
+/// Pages that the cell may have; on the host, where nobody counts, any number.
+#[must_use]
+pub fn total() -> u64 {
+    #[cfg(target_os = "none")]
+    {
+        crate::registers::memory().quota
+    }
+    #[cfg(not(target_os = "none"))]
+    u64::MAX
 }
 
 /// What the operator gave: header and strings.

@@ -4,7 +4,7 @@
 use core::ptr::{addr_of, addr_of_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use pando_abi::virtual_registers::{Identity, Memory, Time, VirtualRegisters, Window};
+use pando_abi::virtual_registers::{Identity, Memory, MissingCall, Time, VirtualRegisters, Window};
 use pando_abi::{EventSet, layout, limits};
 
 /// The page.
@@ -86,13 +86,29 @@ pub fn count_call() {
 
 /// Counts a system call that is not implemented.
 pub fn count_missing(number: u64) {
-    // SAFETY: the page is mapped and aligned, only this side writes the words, and the index is below the length that the check proves.
+    // SAFETY: the page is mapped and aligned, and only this side writes the word.
     unsafe {
         let calls = addr_of_mut!((*page()).report.missing_calls);
         calls.write_volatile(calls.read_volatile().wrapping_add(1));
-        if number < limits::REPORTED_CALLS as u64 {
-            let word = addr_of_mut!((*page()).report.missing).cast::<u64>().add(number as usize / 64);
-            word.write_volatile(word.read_volatile() | 1 << (number % 64));
+    }
+    // What has no number that fits is only counted.
+    let Ok(number) = u32::try_from(number) else { return };
+    for index in 0..limits::MISSING_CALLS {
+        // SAFETY: the page is mapped and aligned, only this side writes the words, and the loop proves that the index is below the length.
+        let place = unsafe { addr_of_mut!((*page()).report.missing).cast::<MissingCall>().add(index) };
+        // SAFETY: the same.
+        let call = unsafe { place.read_volatile() };
+        if call.count == 0 || call.number == number {
+            // SAFETY: the same.
+            unsafe { place.write_volatile(MissingCall { number, count: call.count.saturating_add(1) }) };
+            return;
         }
     }
+}
+
+/// The system calls that were counted as not implemented, with their numbers and how often; the first that were met.
+pub fn missing_calls() -> impl Iterator<Item = MissingCall> {
+    // SAFETY: the page is mapped, aligned and holds plain words.
+    let calls = unsafe { addr_of!((*page()).report.missing).read_volatile() };
+    calls.into_iter().filter(|call| call.count > 0)
 }

@@ -5,7 +5,9 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::hot::{HOT, Vectors};
+use alloc::boxed::Box;
+
+use crate::hot::{HOT, VECTOR_SIZE, Vectors};
 
 /// Offset and initial value of the x87 control word: every exception masked, full precision.
 const X87_CONTROL: (usize, u16) = (0, 0x37f);
@@ -23,8 +25,9 @@ const FORMAT: core::ops::Range<usize> = HEADER + 8..HEADER + 24;
 /// Components x87 and SSE, which the legacy part holds.
 const LEGACY_COMPONENTS: u64 = 3;
 
-/// The components that the CPU saves. 0: it has no XSAVE, and nothing beyond SSE.
-static COMPONENTS: AtomicU64 = AtomicU64::new(0);
+/// The components that the CPU saves. 0: it has no XSAVE, and nothing beyond SSE. Not 0 at first, so that it lies with what else has a value: written among what is zero,
+/// it would make a page there present before the freeze, with those around it, each of which every clone would copy by itself.
+static COMPONENTS: AtomicU64 = AtomicU64::new(LEGACY_COMPONENTS);
 /// Bytes that it saves.
 static SIZE: AtomicUsize = AtomicUsize::new(LEGACY_SIZE);
 /// The bits that MXCSR may have.
@@ -37,14 +40,14 @@ static MXCSR_BITS: AtomicU32 = AtomicU32::new(MXCSR_MASK.1);
 #[cfg(target_os = "none")]
 pub(crate) fn install() {
     use crate::cpuid;
-    use crate::hot::VECTOR_SIZE;
     /// Leaf 1 ECX: XSAVE is switched on.
     const OSXSAVE: u32 = 1 << 27;
     let [_, _, features, _] = cpuid::answer(1, 0);
     let [low, needed, _, high] = cpuid::answer(0xd, 0);
     assert!(needed as usize <= VECTOR_SIZE, "vector state of {needed} bytes does not fit into {VECTOR_SIZE}");
-    if features & OSXSAVE != 0 {
-        COMPONENTS.store(u64::from(high) << 32 | u64::from(low), Ordering::Relaxed);
+    let saves = features & OSXSAVE != 0;
+    COMPONENTS.store(if saves { u64::from(high) << 32 | u64::from(low) } else { 0 }, Ordering::Relaxed);
+    if saves {
         SIZE.store((needed as usize).max(HEADER + HEADER_SIZE), Ordering::Relaxed);
     }
     let bits = current(|state| word(state, MXCSR_MASK.0));
@@ -126,6 +129,30 @@ pub fn reset() {
         area.0[MXCSR.0..][..4].copy_from_slice(&MXCSR.1.to_le_bytes());
         restore(area);
     });
+}
+
+/// The vector state of a thread that does not run.
+#[derive(Debug)]
+pub struct State(Box<Vectors>);
+
+impl State {
+    /// Takes what the CPU holds.
+    #[must_use]
+    pub fn save() -> State {
+        let mut state = State(Box::new(Vectors([0; VECTOR_SIZE])));
+        state.renew();
+        state
+    }
+
+    /// Takes what the CPU holds now.
+    pub fn renew(&mut self) {
+        save(&mut self.0);
+    }
+
+    /// Gives it to the CPU.
+    pub fn load(&mut self) {
+        restore(&mut self.0);
+    }
 }
 
 /// Runs `call`, after which all registers are as they were before.

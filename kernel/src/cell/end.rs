@@ -2,8 +2,9 @@
 //! How cells end, in words that a person understands.
 
 use crate::memory::Usage;
-use pando_abi::limits::REPORTED_CALLS;
+use pando_abi::limits::MISSING_CALLS;
 use pando_abi::registers::UNREADABLE;
+use pando_abi::virtual_registers::MissingCall;
 use pando_machine::Violation;
 use std::fmt;
 use std::time::Duration;
@@ -177,8 +178,8 @@ pub struct Report {
     pub calls: u64,
     /// Those that the libOS does not implement.
     pub missing_calls: u64,
-    /// Their numbers, a bit each.
-    pub missing: [u64; REPORTED_CALLS / 64],
+    /// Which those were; those that were never made are none.
+    pub missing: [MissingCall; MISSING_CALLS],
 }
 
 /// All that is left of a cell that ended.

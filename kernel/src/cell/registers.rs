@@ -6,8 +6,8 @@ use super::end::Report;
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, spaces::Obstacle};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
-use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, REPORTED_CALLS};
-use pando_abi::virtual_registers::{Control, offset};
+use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
+use pando_abi::virtual_registers::{Control, MissingCall, offset};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex, cpuid};
 
 /// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them as they are and cannot remap them.
@@ -102,10 +102,11 @@ impl Cell {
 
     /// What the libOS reports.
     pub(crate) fn report(&mut self, frames: &Frames) -> Report {
-        const WORDS: usize = 2 + REPORTED_CALLS / 64;
+        const WORDS: usize = 2 + MISSING_CALLS;
         let mut bytes = [0; WORDS * 8];
         let _ = self.memory.read(frames, VIRTUAL_REGISTERS + offset::REPORT as u64, &mut bytes, Behalf::Operator);
         let [calls, missing_calls, missing @ ..] = words::<WORDS>(&bytes);
+        let missing = missing.map(|word| MissingCall { number: word as u32, count: (word >> 32) as u32 });
         Report { calls, missing_calls, missing }
     }
 }

@@ -74,7 +74,8 @@ impl Cell {
     pub(crate) fn deliver_events(&mut self, frames: &mut Frames) -> Result<(), End> {
         let control = self.control(frames);
         let deliverable = control.pending & !control.mask;
-        let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0;
+        // What the CPU is about to raise belongs to the interrupted instruction, and comes first.
+        let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
         if deliverable != 0 && interruptible && control.event_entry != 0 {
             self.counters.events += 1;
             self.enter(frames, &control, control.event_entry, cause::EVENTS, deliverable, 0)?;

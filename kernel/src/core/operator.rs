@@ -13,7 +13,7 @@ use crate::memory::spaces::Obstacle;
 use crate::memory::{DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;
-use pando_abi::{BlockAddress, DiskIndex, Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex, SpaceIndex};
+use pando_abi::{BlockAddress, DiskIndex, Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex};
 use pando_machine::{Context, PageCount};
 use std::sync::{Arc, Weak};
 
@@ -254,15 +254,16 @@ impl Kernel {
         })
     }
 
-    /// Makes a segment in a cell and mounts it in its running space.
+    /// Makes a segment in a cell and mounts it in all its spaces.
     ///
     /// # Errors
     /// The cell is running, the slot is taken, or there are too many segments.
     pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
         self.build(id, |cell, frames| {
             let segment = cell.memory.create_segment()?;
-            let space: SpaceIndex = cell.memory.current();
-            cell.memory.share(frames, segment, space, address)?;
+            for space in cell.memory.indices() {
+                cell.memory.share(frames, segment, space, address)?;
+            }
             Ok(segment)
         })
     }

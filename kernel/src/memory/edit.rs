@@ -12,7 +12,7 @@ use super::account::AccountId;
 use super::block::Block;
 use super::entry::{Entry, View};
 use super::frames::{Frames, Shortage};
-use super::tree::{TOP, TREE_PAGES, Tree, index, span};
+use super::tree::{Found, TOP, TREE_PAGES, Tree, index, span};
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FRAMES_PER_STRETCH, FrameId};
 use std::ops::Range;
@@ -133,6 +133,18 @@ impl Tree {
         Ok(())
     }
 
+    /// Makes those of `pages` this tree's own that are there, one by one. O(pages).
+    ///
+    /// # Errors
+    /// There may not be enough memory for all; nothing has changed.
+    pub(super) fn own_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
+        let is_there = |page: &&u64| matches!(self.find(frames, **page), Found { view: View::Page { permissions, .. }, level: 1, .. } if permissions.writable());
+        let pages: Vec<Range<u64>> = pages.iter().filter(is_there).map(|page| *page..page + 1).collect();
+        frames.ensure(account, pages.len() as u64 * (PATH_TABLES + 1))?;
+        self.edit_each(frames, account, pages, Change::Own);
+        Ok(())
+    }
+
     /// Puts blocks in place of the registry's pages in `pages`, which must lie within one entry of the top and begin and end where large pages do.
     ///
     /// # Errors
@@ -155,7 +167,17 @@ impl Tree {
 
     /// Does the change. Returns a page that was replaced by a copy and that a CPU may still read.
     fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: Change) -> Option<FrameId> {
-        debug_assert!(pages.start < pages.end && pages.end <= TREE_PAGES);
+        self.edit_each(frames, account, [pages], change)
+    }
+
+    /// Does the change in several ranges.
+    fn edit_each(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        change: Change,
+    ) -> Option<FrameId> {
         let before = self.link();
         let mut edit = Edit { frames, account, fresh: Vec::new(), replaced: None };
         let mut top = match self.top {
@@ -163,7 +185,10 @@ impl Tree {
             Some(top) if self.sealed => edit.copy_shared(top, TOP),
             Some(top) => top,
         };
-        edit.walk(&mut top, TOP, pages, change);
+        for pages in ranges {
+            debug_assert!(pages.start < pages.end && pages.end <= TREE_PAGES);
+            edit.walk(&mut top, TOP, pages, change);
+        }
         let replaced = edit.replaced;
         self.top = Some(top);
         self.sealed = false;

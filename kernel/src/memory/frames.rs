@@ -234,9 +234,14 @@ impl Frames {
         Ok(stretch)
     }
 
-    /// A wholly free stretch: one that was used before if there is one, for the host has memory behind it already. Amortised O(1).
+    /// A wholly free stretch: one that was used before if there is one, for the host has memory behind it already. Amortised O(1). `None` also where the host
+    /// cannot provide another.
     fn whole_stretch(&mut self) -> Option<u32> {
         while let Some(index) = self.whole.pop().or_else(|| self.unused.pop()) {
+            if self.machine.provide(Stretch(index)).is_err() {
+                self.unused.push(index);
+                return None;
+            }
             let state = &mut self.stretches[index as usize];
             state.in_whole = false;
             if state.is_whole() {

@@ -33,6 +33,7 @@ pub mod copy;
 pub mod edit;
 pub mod entry;
 pub mod fault;
+mod forks;
 pub mod frames;
 pub mod reaper;
 pub mod registry;

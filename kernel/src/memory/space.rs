@@ -5,9 +5,10 @@
 
 use super::Rules;
 use super::account::AccountId;
+use super::forks::Forks;
 use super::frames::{Frames, Shortage};
 use super::tree::Tree;
-use pando_abi::SegmentIndex;
+use pando_abi::{SegmentIndex, SpaceIndex};
 use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
 
 /// What lies in a slot.
@@ -38,6 +39,10 @@ struct Built {
 pub(super) struct Space {
     pub(super) mounts: Vec<Mount>,
     built: Option<Built>,
+    /// What was learned from its clones.
+    pub(super) forks: Forks,
+    /// Whose clone it is.
+    pub(super) cloned_from: Option<SpaceIndex>,
     /// When the list itself last changed.
     version: u64,
 }

@@ -7,6 +7,7 @@ use super::block::{Block, DiskId, Wanted};
 use super::copy::{Behalf, CopyError};
 use super::entry::Entry;
 use super::fault::{Access, Fault};
+use super::forks::Place;
 use super::frames::{Frames, Shortage};
 use super::space::{Part, Space};
 use super::tree::{Found, Tree};
@@ -108,6 +109,12 @@ impl SpaceSet {
         self.current
     }
 
+    /// All spaces.
+    #[must_use]
+    pub fn indices(&self) -> Vec<SpaceIndex> {
+        (0..).zip(&self.spaces).filter(|(_, space)| space.is_some()).map(|(index, _)| SpaceIndex(index)).collect()
+    }
+
     fn space(&mut self, index: SpaceIndex) -> Result<&mut Space, Refusal> {
         self.spaces.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSpace)
     }
@@ -135,7 +142,7 @@ impl SpaceSet {
         Ok(SpaceIndex(index))
     }
 
-    /// Clones a space: private memory copy-on-write, segments shared. O(mounts).
+    /// Clones a space: private memory copy-on-write, segments shared; pages that both are expected to write are made their own at once ([`Forks`]). O(mounts).
     ///
     /// # Errors
     /// There is no such space, or the cell has too many.
@@ -150,7 +157,34 @@ impl SpaceSet {
             }
             self.space(copy)?.mount(frames, slot, part);
         }
+        self.space(copy)?.cloned_from = Some(index);
+        let [by_parent, by_child] = self.space(index)?.forks.expected();
+        self.own_each(frames, copy, &by_child);
+        self.own_each(frames, index, &by_parent);
         Ok(copy)
+    }
+
+    /// Makes pages a space's own, as far as there is memory for it.
+    fn own_each(&mut self, frames: &mut Frames, index: SpaceIndex, places: &[Place]) {
+        let account = self.account;
+        let Ok(space) = self.space(index) else { return };
+        for mount in &mut space.mounts {
+            let Part::Private(tree) = &mut mount.part else { continue };
+            let pages: Vec<u64> = places.iter().filter(|place| place.slot == mount.slot).map(|place| place.page).collect();
+            if !pages.is_empty() && tree.own_each(frames, account, &pages).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes note that the running space wrote to a page that it had shared.
+    fn note_written(&mut self, place: Place) {
+        let Ok(space) = self.space(self.current) else { return };
+        space.forks.written_by_parent(place);
+        let parent = space.cloned_from;
+        if let Some(parent) = parent.and_then(|parent| self.space(parent).ok()) {
+            parent.forks.written_by_child(place);
+        }
     }
 
     /// Runs on in another space.
@@ -387,6 +421,9 @@ impl SpaceSet {
         if matches!(fault, Fault::Copied { .. }) && self.shows_elsewhere(range.slot) {
             // The retried write tells the vCPU about the copy at one of its addresses only.
             self.restamp(frames);
+        }
+        if matches!(fault, Fault::Copied { .. }) {
+            self.note_written(Place { slot: range.slot, page: range.pages.start });
         }
         Ok(fault)
     }

@@ -20,7 +20,7 @@ fn kernels(vcpus: usize) -> Vec<Kernel> {
     let sim = Sim::new(SimConfig { arena: ARENA, vcpus, ..SimConfig::default() }).expect("memory for the software machine");
     let mut machines: Vec<Arc<dyn Machine>> = vec![sim];
     if kvm_is_there() {
-        machines.push(Kvm::new(KvmConfig { arena: ARENA, vcpus, shadow_tables: None, omit: Omit::NOTHING }).expect("KVM is there"));
+        machines.push(Kvm::new(KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING }).expect("KVM is there"));
     }
     let start = |machine| {
         let kernel = Kernel::new(machine, Config::default());

@@ -61,7 +61,7 @@ fn kernels() -> Vec<(Kernel, u64)> {
     let sim = Sim::new(SimConfig { arena: ARENA, ..SimConfig::default() }).expect("memory for the software machine");
     let mut kernels = vec![(Kernel::new(sim as Arc<dyn Machine>, Config::default()), 16 << 20)];
     if kvm_is_there() {
-        let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 1, shadow_tables: None, omit: Omit::NOTHING }).expect("KVM is there");
+        let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 1, omit: Omit::NOTHING }).expect("KVM is there");
         kernels.push((Kernel::new(machine, Config::default()), u64::from(repetitions(4, 256, 4096)) << 20));
     }
     kernels

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events reach a cell all at once, when it may be interrupted, and only then.
 
-use crate::cell::{EVENT_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers, words};
+use crate::cell::{EVENT_ENTRY, EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers, words};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::cause;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, Hypercall, Registers};
-use pando_kernel::{CellId, End, OperatorError};
-use pando_testing::asm::Register::{Rax, Rbx, Rcx, Rdi, Rsi};
+use pando_kernel::{CellId, End, OperatorError, Turn};
+use pando_testing::asm::Register::{R8, R9, R10, R11, R12, Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
-use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP};
+use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP, repetitions};
 
 const PENDING: u64 = VIRTUAL_REGISTERS + offset::PENDING as u64;
 const CONSOLE: u64 = 1 << Event::Console as u8;
@@ -254,5 +254,50 @@ fn an_interrupt_and_a_window_reach_a_cell_that_waits() {
         lab.kernel.end(id, End::Killed).expect("it lives");
         assert_eq!(lab.kernel.interrupt(id), Err(OperatorError::NoSuchCell));
         assert_eq!(lab.kernel.set_window(id, 1, 1), Err(OperatorError::NoSuchCell));
+    }
+}
+
+/// `cpuid`, which some machines answer with an exception that KVM queues: an exit can come between the instruction and its exception.
+const CPUID: &[u8] = &[0x0f, 0xa2];
+
+#[test]
+fn an_exception_that_is_on_its_way_comes_before_an_event() {
+    let rip = offset::SAVES as i32 + pando_abi::SavedContext::NAMES.iter().position(|name| *name == "rip").expect("saved") as i32 * 8;
+    let program = assembled(|asm| {
+        asm.mov_imm(R12, repetitions(200, 3_000, 100_000).into());
+        let again = asm.here();
+        asm.raw(CPUID).dec(R12).jump_if(Condition::NotZero, again).call_kernel(exit(0));
+    });
+    // Goes back behind the instruction, unless it was the handler of events that raised the exception.
+    let exceptions = assembled(|asm| {
+        let nested = asm.label();
+        asm.mov_imm(R8, VIRTUAL_REGISTERS).load(R9, R8, offset::LEVEL as i32).cmp_imm(R9, 1).jump_if(Condition::NotZero, nested);
+        asm.load(R9, R8, rip).add_imm(R9, CPUID.len() as i32);
+        asm.store_imm(R8, offset::LEVEL as i32, 0).store_imm(R8, offset::CRITICAL as i32, 0).jmp_to(R9);
+        asm.bind(nested).call_kernel(exit(1));
+    });
+    let events = assembled(|asm| {
+        asm.mov_imm(R10, VIRTUAL_REGISTERS).load(R11, R10, rip).store_imm(R10, offset::PENDING as i32, 0);
+        asm.store_imm(R10, offset::LEVEL as i32, 0).store_imm(R10, offset::CRITICAL as i32, 0).jmp_to(R11);
+    });
+    for mut lab in Lab::both() {
+        let code = with_handlers(&program, &exceptions, &events);
+        let handlers = CODE + EXCEPTION_ENTRY as u64;
+        let id = lab.cell(&code);
+        set_control(&lab, id, &Control { leave_start: handlers, leave_end: CODE + code.len() as u64, ..application() });
+        lab.kernel.start(id).expect("it was not started before");
+        let Lab { kernel, workers, .. } = &mut lab;
+        let kernel = &*kernel;
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| while kernel.inspect(id).is_ok() && workers[0].turn() == Turn::Ran {});
+            loop {
+                if let Some(outcome) = kernel.collect(id) {
+                    break outcome;
+                }
+                // It may have ended meanwhile.
+                let _ = kernel.interrupt(id);
+            }
+        });
+        assert_eq!(outcome.end, End::Exited { status: 0 }, "after {} events", outcome.counters.events);
     }
 }

@@ -172,7 +172,7 @@ fn events_from_other_threads_reach_a_cell_that_idles_and_wakes() {
     let machine = pando_machine::kvm::Kvm::new(pando_machine::kvm::KvmConfig {
         arena: pando_machine::PageCount(1 << 14),
         vcpus: 1,
-        shadow_tables: None,
+
         omit: pando_machine::kvm::Omit::NOTHING,
     });
     let kernel = pando_kernel::Kernel::new(machine.expect("KVM is there"), pando_kernel::Config::default());

@@ -155,7 +155,7 @@ fn canary_rule_7_an_entry_outside_the_arena_on_kvm() {
     if !kvm_is_there() {
         return;
     }
-    let config = KvmConfig { arena: PageCount(1 << 12), vcpus: 1, shadow_tables: None, omit: Omit::NOTHING };
+    let config = KvmConfig { arena: PageCount(1 << 12), vcpus: 1, omit: Omit::NOTHING };
     let machine: Arc<dyn Machine> = Kvm::new(config).expect("KVM is there");
     assert_eq!(read_through_an_entry_that_points_outside(&machine), Exit::Violation(Violation::OutsideMemory));
 }

@@ -449,3 +449,38 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     trees.frames.close_account(account);
     trees.finish();
 }
+
+/// Writes to `written` in the running space as a program does, and says how many of them faulted.
+fn write_each(frames: &mut Frames, set: &mut SpaceSet, written: &[u64]) -> usize {
+    let mut write = |page: &&u64| set.resolve(frames, **page * PAGE_SIZE, Access::Write);
+    written.iter().map(|page| write(&page).expect("there is memory")).filter(|fault| !matches!(fault, Fault::Spurious)).count()
+}
+
+#[test]
+fn what_was_written_after_a_clone_is_copied_ahead_at_the_next() {
+    const PAGES: u64 = 100;
+    let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed: 1, oracle: false }).expect("memory for the software machine");
+    let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
+    let account = frames.open_account(PageCount(10_000));
+    let mut set = SpaceSet::new(&mut frames, account);
+    let mut range = set.check(SpaceIndex(0), 16 * PAGE_SIZE, PAGES).expect("a range of its own");
+    set.map(&mut frames, &range, MapFlags::eager(Permissions::READ_WRITE)).expect("there is memory");
+    populate(&mut frames, &mut set, &mut range);
+    let (by_parent, by_child) = ([20, 21, 60], [20, 40, 90]);
+    for round in 0..3_u8 {
+        for page in 16..16 + PAGES {
+            set.write(&mut frames, page * PAGE_SIZE, &[round], Behalf::Cell).expect("it may be written");
+        }
+        let child = set.clone_space(&mut frames, SpaceIndex(0)).expect("there is room");
+        let expected = if round == 0 { 3 } else { 0 };
+        assert_eq!(write_each(&mut frames, &mut set, &by_parent), expected, "the parent in round {round}");
+        set.switch(child).expect("it is there");
+        assert_eq!(write_each(&mut frames, &mut set, &by_child), expected, "the child in round {round}");
+        set.write(&mut frames, 20 * PAGE_SIZE, &[100], Behalf::Cell).expect("it may be written");
+        set.switch(SpaceIndex(0)).expect("it is there");
+        assert_eq!(read_page(&frames, &mut set, 20 * PAGE_SIZE)[0], round, "what the child wrote is its own");
+        set.destroy_space(&mut frames, child).expect("it does not run");
+        while !frames.reap(100) {}
+    }
+    set.release(&mut frames);
+}

@@ -171,14 +171,17 @@ fn a_signal_that_ended_the_program_is_told_with_its_place() {
 fn what_the_libos_counted_is_in_the_report() {
     for mut lab in Lab::both() {
         use pando_abi::layout::VIRTUAL_REGISTERS;
-        use pando_abi::virtual_registers::offset;
+        use pando_abi::virtual_registers::{MissingCall, offset};
         use pando_testing::asm::Register::Rbx;
         let id = lab.launch(|asm| {
             asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, offset::REPORT as i32, 100).store_imm(Rbx, offset::REPORT as i32 + 8, 3);
-            asm.store_imm(Rbx, offset::MISSING as i32 + 8, 0b101).call_kernel(exit(0));
+            asm.store_imm(Rbx, offset::MISSING as i32 + 8, 321).store_imm(Rbx, offset::MISSING as i32 + 12, 3).call_kernel(exit(0));
         });
         let outcome = lab.finish(id);
-        assert_eq!((outcome.report.calls, outcome.report.missing_calls, outcome.report.missing[1]), (100, 3, 0b101));
+        assert_eq!(
+            (outcome.report.calls, outcome.report.missing_calls, outcome.report.missing[1]),
+            (100, 3, MissingCall { number: 321, count: 3 })
+        );
         assert_eq!(outcome.counters.hypercalls, 1);
         assert!(outcome.usage.peak >= outcome.usage.used && outcome.usage.used.0 > 0);
     }

@@ -19,7 +19,7 @@ const ARENA: PageCount = PageCount(1 << 15);
 
 /// A kernel on the real machine, its vCPUs not started yet.
 fn real(vcpus: usize) -> Option<Kernel> {
-    let config = KvmConfig { arena: ARENA, vcpus, shadow_tables: None, omit: Omit::NOTHING };
+    let config = KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING };
     kvm_is_there().then(|| Kernel::new(Kvm::new(config).expect("KVM is there"), Config::default()))
 }
 

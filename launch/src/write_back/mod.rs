@@ -5,6 +5,7 @@
 //! link ([`place`]), and what the host would regret (devices, set-user-id bits, other owners) cannot even be said. The worst that a cell can do is what its
 //! operator allowed: change whatever lies in the export.
 
+mod leftovers;
 mod place;
 mod replace;
 mod stream;
@@ -14,6 +15,7 @@ mod tests;
 pub use place::Export;
 
 use pando_abi::channel::{Answer, Entry, Header, Kind, MAX_PATH};
+use pando_image::Replaced;
 use pando_kernel::ConsolePort;
 use place::Place;
 use replace::Replacement;
@@ -30,21 +32,43 @@ const SET_ID: u32 = 0o6000;
 /// Failures that are told one by one; the others are only counted.
 const TOLD: usize = 10;
 
+/// Why something is not on the host as the cell has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It was not written: the host, or the cell itself, said no.
+    Refused(Errno),
+    /// It was written without its set-user-ID and set-group-ID.
+    WithoutSetId,
+}
+
+/// Something that could not be written back as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The number of the export.
+    pub export: u32,
+    /// The path in it, with everything escaped that a terminal might obey.
+    pub path: String,
+    /// Why.
+    pub why: Why,
+}
+
 /// What came of writing back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What could not be written, and why: the first few.
-    pub failures: Vec<String>,
+    /// What could not be written: the first few.
+    pub failures: Vec<Failed>,
     /// How many there were in all.
     pub failed: u64,
+    /// Why nothing more was written back at all, if that is so.
+    pub stopped: Option<&'static str>,
 }
 
 impl Report {
-    fn note(&mut self, path: &[u8], why: &str) {
+    fn note(&mut self, export: u32, path: &[u8], why: Why) {
         self.failed += 1;
         if self.failures.len() < TOLD {
-            // A name may hold anything, also what a terminal would obey.
-            self.failures.push(format!("{}: {why}", String::from_utf8_lossy(path).escape_debug()));
+            let path = String::from_utf8_lossy(path).escape_debug().to_string();
+            self.failures.push(Failed { export, path, why });
         }
     }
 }
@@ -56,13 +80,13 @@ pub struct WriteBack {
 }
 
 impl WriteBack {
-    /// Starts it. The cell knows the exports by their place in this list.
+    /// Starts it. The cell knows the exports by their place in this list. What is replaced or removed is kept readable for images.
     ///
     /// # Errors
     /// The host has no thread for it.
-    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>) -> std::io::Result<WriteBack> {
+    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>, replaced: Arc<Replaced>) -> std::io::Result<WriteBack> {
         let body = move || {
-            let report = obey(exports, Incoming::new(&channel), |answer| channel.send(answer));
+            let report = obey(exports, replaced, Incoming::new(&channel), |answer| channel.send(answer));
             // Whoever still waits for an answer learns that none comes. What else is said is taken and forgotten, so that the cell goes on.
             channel.close_input();
             while channel.receive().is_some() {}
@@ -74,19 +98,16 @@ impl WriteBack {
     /// Waits until all that the cell said is done; call it when the cell has ended.
     #[must_use]
     pub fn finish(self) -> Report {
-        self.thread.join().unwrap_or_else(|_| {
-            let mut report = Report::default();
-            report.note(b"", "writing back has failed: this is a fault in Pando");
-            report
-        })
+        let fault = "writing back has failed: this is a fault in Pando";
+        self.thread.join().unwrap_or_else(|_| Report { stopped: Some(fault), ..Report::default() })
     }
 }
 
 /// Does what a cell says, byte for byte, until nothing more comes. `answer` takes the answers, and says whether anybody still listens.
-pub fn obey(exports: Vec<Export>, said: impl Read, mut answer: impl FnMut(&[u8]) -> bool) -> Report {
-    let mut writer = Writer::new(exports);
+pub fn obey(exports: Vec<Export>, replaced: Arc<Replaced>, said: impl Read, mut answer: impl FnMut(&[u8]) -> bool) -> Report {
+    let mut writer = Writer::new(exports, replaced);
     if writer.serve(said, |given| answer(&given.to_bytes())).is_err() {
-        writer.report.note(b"", "the cell sent what makes no sense: nothing more is written back");
+        writer.report.stopped = Some("the cell sent what makes no sense: nothing more is written back");
     }
     writer.report
 }
@@ -97,6 +118,7 @@ struct Nonsense;
 
 struct Writer {
     exports: Vec<Export>,
+    replaced: Arc<Replaced>,
     /// The file that is being received; `None` as well if it has failed, so that its data goes nowhere.
     file: Option<Replacement>,
     /// The first error since the last answer.
@@ -123,6 +145,12 @@ impl<'a> Named<'a> {
         Ok(Named { entry, path, rest })
     }
 
+    /// Why the cell cannot say what it has there.
+    fn lost(&self) -> Errno {
+        let number = i32::try_from(self.entry.size).ok().filter(|number| (1..=Errno::HWPOISON.raw_os_error()).contains(number));
+        number.map_or(Errno::INVAL, Errno::from_raw_os_error)
+    }
+
     fn times(&self) -> Result<Timestamps, Errno> {
         if self.entry.modified_nanoseconds >= 1_000_000_000 {
             return Err(Errno::INVAL);
@@ -134,8 +162,8 @@ impl<'a> Named<'a> {
 }
 
 impl Writer {
-    fn new(exports: Vec<Export>) -> Writer {
-        Writer { exports, file: None, error: None, report: Report::default() }
+    fn new(exports: Vec<Export>, replaced: Arc<Replaced>) -> Writer {
+        Writer { exports, replaced, file: None, error: None, report: Report::default() }
     }
 
     /// Does what is said until nothing more is. `answer` says whether anybody still listens.
@@ -165,14 +193,17 @@ impl Writer {
                 let (offset, bytes) = body.split_first_chunk().ok_or(Nonsense)?;
                 self.with_file(|file| file.write(u64::from_le_bytes(*offset), bytes).map(|()| Some(file)));
             }
-            Kind::Close => self.with_file(|file| file.finish().map(|()| None)),
+            Kind::Close => {
+                let replaced = Arc::clone(&self.replaced);
+                self.with_file(|file| file.finish(&replaced).map(|()| None));
+            }
             Kind::Sync => {}
-            Kind::File | Kind::Directory | Kind::Symlink | Kind::Remove => {
+            Kind::File | Kind::Directory | Kind::Symlink | Kind::Remove | Kind::Lost => {
                 let named = Named::parse(body)?;
                 // One that was not complete never will be.
                 self.file = None;
                 let done = self.named(kind, &named);
-                self.note(named.path, done);
+                self.note(named.entry.export, named.path, done);
             }
         }
         Ok(())
@@ -181,12 +212,15 @@ impl Writer {
     /// Does something with the file that is being received.
     fn with_file(&mut self, action: impl FnOnce(Replacement) -> Result<Option<Replacement>, Errno>) {
         let Some(file) = self.file.take() else { return };
-        let path = file.path().to_vec();
+        let (export, path) = (file.export(), file.path().to_vec());
         let done = action(file).map(|file| self.file = file);
-        self.note(&path, done);
+        self.note(export, &path, done);
     }
 
     fn named(&mut self, kind: Kind, named: &Named<'_>) -> Result<(), Errno> {
+        if kind == Kind::Lost {
+            return Err(named.lost());
+        }
         let times = named.times()?;
         let export = self.exports.get(named.entry.export as usize).ok_or(Errno::INVAL)?;
         let place = Place::find(export, named.path)?;
@@ -195,20 +229,20 @@ impl Writer {
                 self.file = Some(Replacement::begin(place, named.path, &named.entry, times)?);
                 if named.entry.permissions & SET_ID != 0 {
                     self.error.get_or_insert(Errno::PERM);
-                    self.report.note(named.path, "set-user-ID and set-group-ID are not written back");
+                    self.report.note(named.entry.export, named.path, Why::WithoutSetId);
                 }
             }
             Kind::Directory => place.make_directory(named.entry.permissions, &times)?,
-            Kind::Symlink => replace::symlink(place, named.rest, &times)?,
-            _ => place.remove()?,
+            Kind::Symlink => replace::symlink(place, named.rest, &times, &self.replaced)?,
+            _ => place.remove(&self.replaced)?,
         }
         Ok(())
     }
 
-    fn note(&mut self, path: &[u8], done: Result<(), Errno>) {
+    fn note(&mut self, export: u32, path: &[u8], done: Result<(), Errno>) {
         if let Err(errno) = done {
             self.error.get_or_insert(errno);
-            self.report.note(path, &plain(errno));
+            self.report.note(export, path, Why::Refused(errno));
         }
     }
 
@@ -216,10 +250,4 @@ impl Writer {
         // Linux's numbers are positive.
         Answer { errno: self.error.take().map_or(0, |errno| errno.raw_os_error().unsigned_abs()) }
     }
-}
-
-/// What the system says, without its number.
-fn plain(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    text.split_once(" (os error").map_or(text.clone(), |(words, _)| words.to_lowercase())
 }

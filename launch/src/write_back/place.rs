@@ -4,6 +4,7 @@
 //! Every name is resolved by `openat2` below the export's own directory, without following any link on the way; the last name is only ever used by calls that do not follow
 //! links either. So nothing outside can be reached, whatever the cell says and whatever others do to the tree meanwhile.
 
+use pando_image::Replaced;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timestamps, fchmod, fsync, futimens, mkdirat, openat, openat2, statat, unlinkat,
 };
@@ -41,7 +42,7 @@ pub(super) struct Place {
 }
 
 /// Opens a directory that lies below another, whatever the path says.
-fn below(directory: &OwnedFd, path: &OsStr) -> Result<OwnedFd, Errno> {
+pub(super) fn below(directory: &OwnedFd, path: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(directory, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
@@ -105,9 +106,21 @@ impl Place {
         futimens(&made, times)
     }
 
+    /// Sees to it that the file that is there can still be read when it is not there any more.
+    pub(super) fn keep(&self, replaced: &Replaced) {
+        let is_regular = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if self.look().is_ok_and(|stat| stat.is_some_and(is_regular))
+            && let Ok(file) = openat(&self.directory, &self.name, flags, Mode::empty())
+        {
+            replaced.keep(file.into());
+        }
+    }
+
     /// Removes what is there, if it is not a directory with something in it.
-    pub(super) fn remove(&self) -> Result<(), Errno> {
+    pub(super) fn remove(&self, replaced: &Replaced) -> Result<(), Errno> {
         let Some(stat) = self.look()? else { return Ok(()) };
+        self.keep(replaced);
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         unlinkat(&self.directory, &self.name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
         fsync(&self.directory)

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replacing a file or a link: at every moment its name leads to the old one or to the new one, whole.
 
+use super::leftovers::{claim, make_up};
 use super::place::{PERMISSIONS, Place};
 use pando_abi::channel::Entry;
+use pando_image::Replaced;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, Timestamps, Uid, fchmod, fchown, fsync, ftruncate, futimens, openat, renameat, symlinkat, unlinkat,
     utimensat,
 };
 use rustix::io::{Errno, pwrite};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Names that were made up so far: no two are the same in one process.
-static MADE_UP: AtomicU64 = AtomicU64::new(0);
 
 /// A name in a place's directory that nothing has yet, with what was made there; gone again unless it was moved to the place.
 #[derive(Debug)]
@@ -28,8 +27,7 @@ impl Temporary {
     /// Makes something under a name of its own in the directory of the place.
     fn new<T>(place: Place, make: impl Fn(&Place, &OsStr) -> Result<T, Errno>) -> Result<(Temporary, T), Errno> {
         loop {
-            let number = MADE_UP.fetch_add(1, Ordering::Relaxed);
-            let name = OsString::from(format!(".pando-{}-{number}", std::process::id()));
+            let name = make_up();
             match make(&place, &name) {
                 Ok(made) => return Ok((Temporary { place, name, moved: false }, made)),
                 // What a process of the same number left, or somebody's joke.
@@ -40,7 +38,8 @@ impl Temporary {
     }
 
     /// Moves it to its place.
-    fn finish(mut self) -> Result<(), Errno> {
+    fn finish(mut self, replaced: &Replaced) -> Result<(), Errno> {
+        self.place.keep(replaced);
         let Place { directory, name } = &self.place;
         renameat(directory, &self.name, directory, name)?;
         self.moved = true;
@@ -61,6 +60,7 @@ impl Drop for Temporary {
 #[derive(Debug)]
 pub(super) struct Replacement {
     temporary: Temporary,
+    export: u32,
     file: OwnedFd,
     path: Vec<u8>,
     /// What it replaces.
@@ -78,8 +78,15 @@ impl Replacement {
     pub(super) fn begin(place: Place, path: &[u8], entry: &Entry, times: Timestamps) -> Result<Replacement, Errno> {
         let before = place.replaceable()?.filter(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (temporary, file) = Temporary::new(place, |place, name| openat(&place.directory, name, flags, Mode::RUSR | Mode::WUSR))?;
-        Ok(Replacement { temporary, file, path: path.to_vec(), before, size: entry.size, permissions: entry.permissions, times })
+        let open = |place: &Place, name: &OsStr| claim(openat(&place.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let (temporary, file) = Temporary::new(place, open)?;
+        let export = entry.export;
+        Ok(Replacement { temporary, export, file, path: path.to_vec(), before, size: entry.size, permissions: entry.permissions, times })
+    }
+
+    /// The number of its export.
+    pub(super) fn export(&self) -> u32 {
+        self.export
     }
 
     /// Its path in the export.
@@ -107,7 +114,7 @@ impl Replacement {
     ///
     /// # Errors
     /// The host refuses; what was there before still is.
-    pub(super) fn finish(self) -> Result<(), Errno> {
+    pub(super) fn finish(self, replaced: &Replaced) -> Result<(), Errno> {
         let Replacement { temporary, file, before, size, permissions, times, .. } = self;
         ftruncate(&file, size)?;
         if let Some(before) = before {
@@ -117,7 +124,8 @@ impl Replacement {
         fchmod(&file, Mode::from_raw_mode(permissions & PERMISSIONS))?;
         futimens(&file, &times)?;
         fsync(&file)?;
-        temporary.finish()
+        replaced.is_new(&File::from(file));
+        temporary.finish(replaced)
     }
 }
 
@@ -125,12 +133,12 @@ impl Replacement {
 ///
 /// # Errors
 /// Something is there that is not to be replaced, or the host refuses.
-pub(super) fn symlink(place: Place, target: &[u8], times: &Timestamps) -> Result<(), Errno> {
+pub(super) fn symlink(place: Place, target: &[u8], times: &Timestamps, replaced: &Replaced) -> Result<(), Errno> {
     if target.is_empty() || target.len() > pando_abi::channel::MAX_PATH || target.contains(&0) {
         return Err(Errno::INVAL);
     }
     place.replaceable()?;
     let (temporary, ()) = Temporary::new(place, |place, name| symlinkat(OsStr::from_bytes(target), &place.directory, name))?;
     utimensat(&temporary.place.directory, &temporary.name, times, AtFlags::SYMLINK_NOFOLLOW)?;
-    temporary.finish()
+    temporary.finish(replaced)
 }

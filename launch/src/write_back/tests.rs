@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a cell says, and what becomes of the host's files; above all what does not.
 
-use super::{Export, Report, Writer};
+use super::{Export, Report, Why, Writer};
 use pando_abi::channel::{Entry, Header, Kind, MAX_DATA, MAX_PATH, MAX_RECORD};
 use rustix::fs::{FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// What a cell says, byte for byte.
@@ -85,7 +86,7 @@ impl Host {
     }
 
     fn hears_with(&self, exports: Vec<Export>, words: &Words) -> (Vec<u32>, Option<Report>) {
-        let mut writer = Writer::new(exports);
+        let mut writer = Writer::new(exports, Arc::default());
         let mut answers = Vec::new();
         let sense = writer.serve(&words.0[..], |answer| {
             answers.push(answer.errno);
@@ -101,12 +102,18 @@ impl Host {
         assert_eq!(self.hears(&words.sync()), (vec![0], Some(Report::default())));
     }
 
-    /// The words are refused with this error, and told with these.
-    fn refuses(&self, words: Words, errno: Errno, told: &str) {
+    /// The words are refused with this error, of a path that holds these letters.
+    fn refuses(&self, words: Words, errno: Errno, path: &str) {
+        self.complains(words, errno, path, Why::Refused(errno));
+    }
+
+    /// The words are answered with this error, and reported once, so.
+    fn complains(&self, words: Words, errno: Errno, path: &str, why: Why) {
         let (answers, report) = self.hears(&words.sync());
         assert_eq!(answers, [errno.raw_os_error().unsigned_abs()], "{report:?}");
         let report = report.expect("the words make sense");
-        assert!(report.failed == 1 && report.failures[0].contains(told), "{report:?} lacks {told:?}");
+        let [failed] = &report.failures[..] else { panic!("{report:?}") };
+        assert!(report.failed == 1 && failed.path.contains(path) && failed.why == why, "{report:?}");
     }
 
     /// Everything, outside and inside, with its content.
@@ -178,7 +185,7 @@ fn a_file_that_is_not_complete_is_the_old_one() {
         assert!(host.hears(&Words(begun.0[..cut].to_vec())).1.is_some());
     }
     assert_eq!(host.all(), before);
-    host.refuses(begun.data(1, b"too long").record(Kind::Close, &[]), Errno::FBIG, "file: file too large");
+    host.refuses(begun.data(1, b"too long").record(Kind::Close, &[]), Errno::FBIG, "file");
     assert_eq!(host.all(), before);
 }
 
@@ -193,9 +200,9 @@ fn directories_and_links_are_made_and_removed() {
     host.obeys(Words::default().symlink("a/link", "x").directory("a", 0o700));
     assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("x"));
     host.obeys(Words::default().file("a/link", 0o600, b"file"));
-    host.refuses(Words::default().remove("a"), Errno::NOTEMPTY, "a: directory not empty");
-    host.refuses(Words::default().file("a", 0o600, b""), Errno::ISDIR, "a: is a directory");
-    host.refuses(Words::default().directory("a/link/x", 0o700), Errno::NOTDIR, "not a directory");
+    host.refuses(Words::default().remove("a"), Errno::NOTEMPTY, "a");
+    host.refuses(Words::default().file("a", 0o600, b""), Errno::ISDIR, "a");
+    host.refuses(Words::default().directory("a/link/x", 0o700), Errno::NOTDIR, "a/link/x");
     host.obeys(Words::default().remove("a/b/c").remove("a/b").remove("a/link").remove("a").remove("a"));
     assert_eq!(host.names(), [""; 0]);
 }
@@ -254,7 +261,7 @@ fn links_are_never_followed() {
         for words in
             [Words::default().file(&name, 0o600, b"attack"), Words::default().remove(&name), Words::default().directory(&name, 0o777)]
         {
-            host.refuses(words, Errno::LOOP, "too many");
+            host.refuses(words, Errno::LOOP, &name);
         }
     }
     // A link planted by the cell itself is no better.
@@ -270,7 +277,7 @@ fn links_are_never_followed() {
 #[test]
 fn what_a_cell_must_not_give_away_it_cannot() {
     let host = Host::new();
-    host.refuses(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "set-user-ID");
+    host.complains(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", Why::WithoutSetId);
     assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
     mknodat(Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
     host.refuses(Words::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
@@ -298,6 +305,22 @@ fn one_file_may_be_exported_alone() {
 }
 
 #[test]
+fn what_the_cell_cannot_say_is_told() {
+    let host = Host::new();
+    host.obeys(Words::default().file("file", 0o600, b"old"));
+    let before = host.all();
+    let lost = |size: u64, path: &[u8]| {
+        let begun = Words::default().entry(Kind::File, Entry { permissions: 0o600, size: 3, ..Entry::default() }, b"file", b"");
+        begun.data(0, b"n").entry(Kind::Lost, Entry { size, ..Entry::default() }, path, b"").record(Kind::Close, &[])
+    };
+    host.refuses(lost(5, b"file"), Errno::IO, "file");
+    for number in [0, 134, u64::from(u32::MAX), u64::MAX] {
+        host.refuses(lost(number, &[b'x'; MAX_PATH]), Errno::INVAL, "xxx");
+    }
+    assert_eq!(host.all(), before);
+}
+
+#[test]
 fn words_that_make_no_sense_end_it() {
     let host = Host::new();
     let word = |kind: u32, length: u32, body: &[u8]| Words([&kind.to_le_bytes()[..], &length.to_le_bytes(), body].concat());
@@ -305,6 +328,7 @@ fn words_that_make_no_sense_end_it() {
     for words in [
         word(0, 0, b""),
         word(8, 0, b""),
+        word(9, 0, b""),
         word(u32::MAX, u32::MAX, b""),
         word(Kind::Data as u32, MAX_RECORD as u32 + 1, b""),
         word(Kind::Data as u32, 7, &[0; 7]),
@@ -318,7 +342,7 @@ fn words_that_make_no_sense_end_it() {
     }
     let bad = [Entry { export: 1, ..Entry::default() }, Entry { modified_nanoseconds: 1_000_000_000, ..Entry::default() }];
     for entry in bad {
-        host.refuses(Words::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x: invalid argument");
+        host.refuses(Words::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x");
     }
     for target in [&b""[..], b"x\0y", &vec![b'x'; MAX_PATH + 1]] {
         host.refuses(Words::default().symlink("link", target), Errno::INVAL, "link");
@@ -341,7 +365,7 @@ fn each_answer_is_about_what_was_said_since_the_last() {
     }
     let report = host.hears(&many).1.expect("the words make sense");
     assert_eq!((report.failed, report.failures.len()), (100, 10));
-    assert!(report.failures[0].starts_with("\\u{1b}[31m/0/..: "), "{report:?}");
+    assert!(report.failures[0].path == "\\u{1b}[31m/0/..", "{report:?}");
 }
 
 /// Any bytes, and records with any damage: nothing outside changes, and nothing but exported files is ever there.
@@ -374,4 +398,23 @@ fn whatever_a_cell_says_nothing_outside_changes() {
         assert_eq!(outside, [(host.outside.path().join("secret"), b"secret".to_vec())], "seed {seed}, round {round}");
         assert!(host.names().iter().all(|name| !name.contains(".pando-")), "seed {seed}, round {round}: {:?}", host.names());
     }
+}
+
+#[test]
+fn what_a_killed_process_left_goes_and_nothing_else() {
+    let host = Host::new();
+    let root = &host.export;
+    fs::create_dir_all(root.join("deep/er")).expect("the directory is ours");
+    for name in [".pando-7-0", "deep/er/.pando-4194304-18"] {
+        fs::write(root.join(name), "half").expect("the directory is ours");
+    }
+    let kept = [".pando-", ".pando-7", ".pando-7-", ".pando-7-x", ".pando-7-0-0", "pando-7-0", ".pando-8-1"];
+    kept.iter().for_each(|name| fs::write(root.join(name), "kept").expect("the directory is ours"));
+    symlink("somewhere", root.join(".pando-9-9")).expect("it was not there");
+    // Somebody is receiving that one.
+    let received = fs::File::open(root.join(".pando-8-1")).expect("it was just written");
+    received.lock().expect("the host has locks");
+    Export::Directory(Host::opened(root)).remove_leftovers();
+    assert!(!root.join(".pando-7-0").exists() && !root.join("deep/er/.pando-4194304-18").exists());
+    assert!(kept.iter().all(|name| root.join(name).exists()) && root.join(".pando-9-9").is_symlink());
 }

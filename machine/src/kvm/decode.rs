@@ -26,6 +26,8 @@ pub(super) enum Raw {
     Failed(i32),
 }
 
+/// The flag RF.
+const RESUME: u64 = 1 << 16;
 /// The vector of single steps.
 const DEBUG: u8 = 1;
 
@@ -51,7 +53,11 @@ pub(super) fn decode(arena: &Arena, vcpu: usize, raw: Raw, code: u16, context: &
         }
         (Raw::Out, None) => Exit::Hypercall,
         (Raw::Interrupted, None) if !context.is_in_user_space() && !omit.leaves_out(Omit::INTERRUPTED_STUB) => wild_jump(context),
-        (Raw::Interrupted, None) => Exit::Interrupted,
+        (Raw::Interrupted, None) => {
+            // Between a fault of KVM's own page tables and the retry the CPU holds RF. An interrupt comes before or behind an instruction, and shows none.
+            context.registers.rflags &= !RESUME;
+            Exit::Interrupted
+        }
         (Raw::Trapped(vector), _) => Exit::Exception(Exception { vector, error: 0, address: 0 }),
         (Raw::Port, _) => Exit::Violation(Violation::Port),
         (Raw::OutsideMemory, _) => Exit::Violation(Violation::OutsideMemory),

@@ -9,6 +9,7 @@ mod decode;
 mod descriptors;
 mod registers;
 mod signals;
+mod slots;
 mod supervisor;
 mod system;
 mod timer;
@@ -16,19 +17,18 @@ mod vcpu;
 
 pub use system::{Probe, Virtualization};
 
-use crate::{Arena, HostError, Machine, Nanos, PageCount, Time, Vcpu};
+use crate::{Arena, HostError, Machine, Nanos, PageCount, Stretch, Time, Vcpu};
 use kvm_bindings::{KVM_CAP_DISABLE_QUIRKS2, kvm_enable_cap, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm as System, VmFd};
+use slots::Slots;
 use std::sync::{Arc, Mutex};
 
 /// Where KVM keeps the three pages that VMX needs for its real mode: below 4 GiB, away from the arena.
 const TSS_ADDRESS: usize = 0xfffb_d000;
 /// KVM's quirk of rewriting `vmcall` and `vmmcall` in the guest's page: off, so that the foreign one raises #UD in the cell.
 const QUIRK_PATCH_HYPERCALL: u64 = 1 << 5;
-/// The memory slot of the arena.
-const ARENA_SLOT: u32 = 0;
 /// The memory slot whose deletion flushes KVM's shadow page tables.
-const FLUSH_SLOT: u32 = 1;
+const FLUSH_SLOT: u32 = 0;
 
 /// What the machine shall have.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,6 @@ pub struct KvmConfig {
     pub arena: PageCount,
     /// How many vCPUs.
     pub vcpus: usize,
-    /// How many shadow page tables KVM may keep; `None` leaves KVM's default of 2 % of the arena, which costs re-entry time when thousands of cells take turns.
-    pub shadow_tables: Option<u64>,
     /// Lines of the context contract to leave out: for the tests that show that each is needed.
     pub omit: Omit,
 }
@@ -87,6 +85,7 @@ pub struct Kvm {
 struct Shared {
     vm: VmFd,
     arena: Arena,
+    slots: Slots,
     clock: Time,
     /// Whether the host's KVM runs cells on page tables in software.
     nested: bool,
@@ -101,17 +100,16 @@ impl Kvm {
     pub fn new(config: KvmConfig) -> Result<Arc<Kvm>, HostError> {
         let system = system::open()?;
         let arena = Arena::new(config.arena)?;
-        let vm = create_vm(&system, &arena)?;
-        if let Some(tables) = config.shadow_tables {
-            system::limit_shadow_tables(&vm, tables)?;
-        }
+        let vm = create_vm(&system)?;
+        let slots = Slots::new(&vm, &arena)?;
         let supervisor = supervisor::Supervisor::lay_out(&arena, config.vcpus, config.omit);
         let cpuid = cpuid::for_cells(&system)?;
         let fds: Vec<_> =
             (0..config.vcpus as u64).map(|id| vm.create_vcpu(id).map_err(HostError::kvm("create a vCPU"))).collect::<Result<_, _>>()?;
         let clock = timer::calibrate(&fds)?;
         let supervisor_entry = supervisor.root_entry();
-        let shared = Arc::new(Shared { vm, arena, clock, nested: system::virtualization() == Virtualization::Software, omit: config.omit });
+        let shared =
+            Arc::new(Shared { vm, arena, slots, clock, nested: system::virtualization() == Virtualization::Software, omit: config.omit });
         let vcpus = fds
             .into_iter()
             .enumerate()
@@ -130,27 +128,22 @@ impl Kvm {
     }
 }
 
-fn create_vm(system: &System, arena: &Arena) -> Result<VmFd, HostError> {
+fn create_vm(system: &System) -> Result<VmFd, HostError> {
     let vm = system.create_vm().map_err(HostError::kvm("create a VM"))?;
     vm.set_tss_address(TSS_ADDRESS).map_err(HostError::kvm("place KVM's TSS"))?;
     let quirks = kvm_enable_cap { cap: KVM_CAP_DISABLE_QUIRKS2, args: [QUIRK_PATCH_HYPERCALL, 0, 0, 0], ..Default::default() };
     vm.enable_cap(&quirks).map_err(|_| HostError::KvmLacks("KVM_CAP_DISABLE_QUIRKS2"))?;
     system::exit_on_bus_locks(&vm)?;
-    let region = kvm_userspace_memory_region {
-        slot: ARENA_SLOT,
-        flags: 0,
-        guest_phys_addr: crate::PHYSICAL_BASE,
-        memory_size: PageCount(u64::from(arena.frames())).bytes(),
-        userspace_addr: arena.host_address(),
-    };
-    // SAFETY: the range is the arena's mapping, which outlives the VM: `Shared` drops its VM before its arena.
-    unsafe { vm.set_user_memory_region(region) }.map_err(HostError::kvm("give the arena to the VM"))?;
     Ok(vm)
 }
 
 impl Machine for Kvm {
     fn arena(&self) -> &Arena {
         &self.shared.arena
+    }
+
+    fn provide(&self, stretch: Stretch) -> Result<(), HostError> {
+        self.shared.slots.provide(&self.shared.vm, &self.shared.arena, stretch)
     }
 
     fn vcpus(&self) -> usize {

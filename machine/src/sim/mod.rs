@@ -22,7 +22,7 @@ mod vcpu;
 
 pub use oracle::{Breach, BreachKind, Translation};
 
-use crate::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, Nanos, PageCount, Time, Vcpu};
+use crate::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, Nanos, PageCount, Stretch, Time, Vcpu};
 use oracle::Log;
 use shadow::Shadow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -151,6 +151,11 @@ impl Sim {
 impl Machine for Sim {
     fn arena(&self) -> &Arena {
         &self.hardware.arena
+    }
+
+    fn provide(&self, stretch: Stretch) -> Result<(), HostError> {
+        assert!(stretch.0 < self.hardware.arena.stretches(), "stretch {} is outside the arena", stretch.0);
+        Ok(())
     }
 
     fn vcpus(&self) -> usize {

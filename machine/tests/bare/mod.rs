@@ -31,6 +31,12 @@ pub fn is_nested() -> bool {
     kind() == Virtualization::Software
 }
 
+/// Whether cells run so on a CPU of AMD's, where that KVM leaves out what Intel's CPUs would see to.
+pub fn is_nested_on_amd() -> bool {
+    let answer = std::arch::x86_64::__cpuid(0);
+    is_nested() && [answer.ebx, answer.edx, answer.ecx] == [b"Auth", b"enti", b"cAMD"].map(|text| u32::from_le_bytes(*text))
+}
+
 /// Whether the hardware virtualisation is QEMU's emulation of SVM, whose CPU leaves some checks out.
 pub fn is_qemu() -> bool {
     let answer = std::arch::x86_64::__cpuid(0x4000_0000);
@@ -60,7 +66,7 @@ impl Bare {
 
     /// The same with more vCPUs: the first is taken.
     pub fn with_vcpus(vcpus: usize, omit: Omit) -> Bare {
-        let config = KvmConfig { arena: PageCount(8192), vcpus, shadow_tables: None, omit };
+        let config = KvmConfig { arena: PageCount(8192), vcpus, omit };
         let machine = Kvm::new(config).expect("KVM is there");
         let vcpu = machine.take_vcpu(0).expect("the vCPU is free");
         let mut bare = Bare { machine, vcpu, root: FrameId(0), code: FrameId(0), data: FrameId(0), next: 512 };

@@ -3,10 +3,13 @@
 
 use crate::assemble;
 use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
-use crate::bare::{CODE, DATA, is_nested, size};
+use crate::bare::{Bare, CODE, DATA, is_nested, size};
 use Outcome::{Calls, Continues, Fault, Syscall};
 use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
-use pando_machine::Exit;
+use pando_machine::{Exit, Machine};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 /// TF.
@@ -33,6 +36,29 @@ fn a_context_brings_only_the_flags_of_a_cell() {
             assert_eq!(left.registers.rflags & !RESUME, flags & USER_FLAGS & !RESUME | FIXED_FLAGS, "flag {bit}, seen from outside");
         }
     }
+}
+
+#[test]
+fn what_is_interrupted_holds_its_flags_and_no_other() {
+    let mut bare = Bare::new();
+    let (machine, over) = (Arc::clone(&bare.machine), Arc::new(AtomicBool::new(false)));
+    let flushing = thread::spawn({
+        let over = Arc::clone(&over);
+        // The program's next fetch faults in KVM, over and over.
+        move || {
+            while !over.load(Ordering::Relaxed) {
+                machine.flush_tables().expect("KVM takes and gives back a slot");
+            }
+        }
+    });
+    let mut context = bare.start(assemble!("2:", "pause", "jmp 2b"));
+    for round in 0..size::choose(20, 3_000, 50_000) {
+        let deadline = bare.machine.now() + Duration::from_micros(100);
+        let exit = bare.run_until(&mut context, deadline);
+        assert_eq!((exit, context.registers.rflags), (Exit::Interrupted, FIXED_FLAGS), "round {round}");
+    }
+    over.store(true, Ordering::Relaxed);
+    flushing.join().expect("the host flushes");
 }
 
 #[test]

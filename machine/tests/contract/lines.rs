@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The context contract on KVM, line by line, with nothing above the machine.
 
-use crate::bare::{Bare, CODE, DATA, TABLE};
+use crate::bare::{Bare, CODE, DATA, TABLE, is_nested_on_amd};
 use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Root, Violation};
 use std::time::Duration;
 
@@ -123,6 +123,8 @@ fn no_selector_leads_out_of_64_bit_user_code() {
         let (exit, context) = bare.run_code(&code);
         let stays = selector | 3 == 0x2b && exit == Exit::Syscall && context.registers.rip == CODE + 22;
         let refused = matches!(exit, Exit::Exception(_) | Exit::Violation(Violation::CodeSegment));
+        // 32-bit code may make system calls there, and KVM leads them to half an address; that ends the cell, too.
+        let refused = refused || is_nested_on_amd() && matches!(exit, Exit::Violation(Violation::Supervisor { vector: 14 }));
         assert!(stays || refused, "selector {selector:#x}: {exit:?} at {:#x}", context.registers.rip);
         // The machine is as before.
         assert_eq!(bare.run_code(b"\xe6\x7e").0, Exit::Hypercall);

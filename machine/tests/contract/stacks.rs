@@ -3,7 +3,7 @@
 
 use crate::assemble;
 use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
-use crate::bare::{CODE, DATA, is_nested, is_qemu};
+use crate::bare::{CODE, DATA, is_nested, is_nested_on_amd, is_qemu};
 use Outcome::{AnyFault, Fault};
 use pando_machine::{Exception, Exit};
 use std::time::Duration;
@@ -80,7 +80,9 @@ fn every_exception_is_exact_whatever_the_stack_pointer_says() {
             }
             assert_eq!(exit, wanted, "{name}");
             let mut expected = before.registers;
-            expected.rip = CODE + raise.at;
+            // There KVM tells of `int1` where it stands.
+            let stays = is_nested_on_amd() && raise.name == "#DB by int1";
+            expected.rip = CODE + if stays { 0 } else { raise.at };
             // RF, and what the flags of arithmetic are after a division.
             let of_no_concern = 0x1_0000 | 0x8d5;
             (expected.rflags, context.registers.rflags) =

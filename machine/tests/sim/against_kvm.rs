@@ -36,7 +36,7 @@ fn random_programs_do_the_same_on_both_machines() {
         println!("left out: this machine has no KVM");
         return;
     }
-    let config = KvmConfig { arena: PageCount(8192), vcpus: 1, shadow_tables: None, omit: Omit::NOTHING };
+    let config = KvmConfig { arena: PageCount(8192), vcpus: 1, omit: Omit::NOTHING };
     let mut kvm = Bare::on(Kvm::new(config).expect("KVM is there"));
     let mut sim = Bare::new();
     let [ordinary, long] = PROGRAMS;

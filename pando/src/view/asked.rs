@@ -3,10 +3,13 @@
 
 use super::{Surroundings, View, kept::Renewal};
 use crate::cli::Run;
+use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::host::{self, NoProgram};
 use crate::options::Volume;
-use std::ffi::OsStr;
+use pando_confine::Paths;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// What a cell is to see.
@@ -17,6 +20,10 @@ pub(crate) struct Asked {
     pub(crate) program: PathBuf,
     /// Where the program starts.
     pub(crate) directory: PathBuf,
+    /// What of it goes back to the host.
+    pub(crate) exports: Exports,
+    /// What of the host is needed for all that.
+    pub(crate) reach: Paths,
     renewal: Option<Renewal>,
 }
 
@@ -40,16 +47,32 @@ impl Asked {
                 (view?, program, surroundings.directory.as_deref().unwrap_or(root))
             }
         };
-        for Volume { host, cell, writable } in &options.volumes {
-            let failed = |why: String| Failure::Volume { file: host.clone(), why };
-            if *writable {
-                return Err(failed("what the program writes cannot go back to the host yet: add `:ro`".into()));
+        let (mut exports, mut change) = (Exports::default(), Vec::from_iter(surroundings.cache.clone()));
+        let mut shown: Vec<(PathBuf, &Path)> = Vec::new();
+        for (index, Volume { host, cell, writable }) in options.volumes.iter().enumerate() {
+            // Said twice is said once.
+            if options.volumes[..index].contains(&options.volumes[index]) {
+                continue;
             }
-            view.show(host, cell).map_err(|error| failed(error.to_string()))?;
+            let failed = |why: String| Failure::Volume { file: host.clone(), why };
+            // What a killed process left is gone before the cell's view is made.
+            let export = if *writable { Some(Exports::open(host).map_err(|error| failed(host::plain(&error)))?) } else { None };
+            let place: PathBuf = OsString::from_vec(view.show(host, cell).map_err(|error| failed(error.to_string()))?).into();
+            // What is changed in one must not go to another.
+            if let Some((_, before)) = shown.iter().find(|(earlier, _)| Path::new(earlier).starts_with(&place)) {
+                return Err(failed(format!("it would hide {} at {}: give each a place of its own", before.display(), cell.display())));
+            }
+            shown.push((place.clone(), host));
+            if let Some((export, reach)) = export {
+                exports.add(host.clone(), place.into_os_string().into_vec(), export);
+                change.push(reach);
+            }
         }
+        view.read_replaced(&exports.replaced);
+        let reach = Paths { read: std::mem::take(&mut view.reach), change };
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
-        Ok(Asked { volumes: view.into_volumes(), program, directory, renewal })
+        Ok(Asked { volumes: view.into_volumes(), program, directory, exports, reach, renewal })
     }
 
     /// Looks at the host once more, on a thread of its own, so that the next start sees what has changed.

@@ -71,6 +71,10 @@ impl Renewal {
         // A kernel that says no lets it run like any other thread.
         let _ = rustix::process::setpriority_process(None, NICE);
         let signs = signs();
+        // Where this process may not look any more, it would find nothing and keep that.
+        if tops().iter().any(|top| fs::read_dir(top).is_err()) {
+            return;
+        }
         // Most cells do not run long enough for a walk, but for a look at the directories: what shows there is not
         // shown again.
         if self.0.open().is_some_and(|kept| kept.is_outdated()) {
@@ -97,19 +101,15 @@ pub(super) fn builder(parallel: bool, progress: &Progress) -> Result<Builder, Er
 /// A number that changes when software comes or goes.
 fn signs() -> u64 {
     let mut hasher = DefaultHasher::new();
-    tops().iter().chain(&[PathBuf::from("/")]).for_each(|top| hash_sign(top, &mut hasher));
+    places::SOFTWARE.iter().for_each(|name| hash_sign(&Path::new("/").join(name), &mut hasher));
     DATABASES.iter().for_each(|database| hash_sign(Path::new(database), &mut hasher));
     WATCHED.iter().for_each(|directory| hash_entries(Path::new(directory), &mut hasher));
     hasher.finish()
 }
 
-/// The directories and links that hold the host's software, sorted.
-fn tops() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/").into_iter().flatten().flatten();
-    let mut tops: Vec<PathBuf> = entries.filter(|entry| places::is_top(entry.file_name().as_bytes())).map(|entry| entry.path()).collect();
-    tops.retain(|top| everyone_may_enter(top));
-    tops.sort();
-    tops
+/// The directories and links that hold the host's software.
+pub(super) fn tops() -> Vec<PathBuf> {
+    places::SOFTWARE.iter().map(|name| Path::new("/").join(name)).filter(|top| everyone_may_enter(top)).collect()
 }
 
 /// Whether everyone on the host may list and enter a directory. Links lead to what is judged itself.

@@ -14,11 +14,12 @@ mod tests;
 use crate::progress::Progress;
 use crate::say;
 use kept::Renewal;
-use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Walk};
+use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Walk};
 use places::Surroundings;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) use asked::Asked;
 
@@ -52,6 +53,8 @@ pub(crate) struct Volume {
 pub(crate) struct View {
     /// The images.
     pub(crate) volumes: Vec<Volume>,
+    /// Files and directories of the host that it shows.
+    reach: Vec<PathBuf>,
     renewal: Option<Renewal>,
 }
 
@@ -74,7 +77,7 @@ impl View {
     /// The host refuses something, or the current directory is enormous.
     pub(crate) fn of_host(program: &Path, surroundings: &Surroundings) -> Result<View, ViewError> {
         let (image, cache, renewal) = kept::open(surroundings.cache.as_deref())?;
-        let mut view = View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache }], renewal };
+        let mut view = View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache }], reach: kept::tops(), renewal };
         let directory = surroundings.shown_directory();
         let seen = view.volumes[0].image.find(program.as_os_str().as_bytes())? == Some(Kind::File);
         if !seen {
@@ -122,24 +125,37 @@ impl View {
         for (path, permissions) in EMPTY {
             image.add_directory(path.as_bytes(), Attributes::root(permissions))?;
         }
-        Ok(View::of_image(image))
+        let mut view = View::of_image(image);
+        view.reach.push(root.into());
+        Ok(view)
     }
 
-    /// Shows a file or directory of the host at a path of the cell.
+    /// Shows a file or directory of the host at a path of the cell. Returns the path that it has there.
     ///
     /// # Errors
     /// It cannot be read, or something is in its way.
-    pub(crate) fn show(&mut self, host: &Path, cell: &Path) -> Result<(), ViewError> {
+    pub(crate) fn show(&mut self, host: &Path, cell: &Path) -> Result<Vec<u8>, ViewError> {
         let real = host.canonicalize().map_err(|source| Error::Host { path: host.into(), source })?;
-        if real.is_dir() {
+        let place = if real.is_dir() {
+            refuse_kernel(&real)?;
             let mount = self.add_directory(cell)?;
-            self.volumes.push(Volume { mount, image: walked(&real)?, cache: None });
+            self.volumes.push(Volume { mount: mount.clone(), image: walked(&real)?, cache: None });
+            mount
         } else {
             let file = HostFile::new(&real)?;
             let (volume, path) = self.covering(cell);
             volume.image.add_file(&path, &file)?;
+            cell.as_os_str().as_bytes().to_vec()
+        };
+        self.reach.push(real);
+        Ok(place)
+    }
+
+    /// Goes on showing files that were replaced or removed.
+    fn read_replaced(&mut self, replaced: &Arc<Replaced>) {
+        for volume in &mut self.volumes {
+            volume.image.read_replaced(Arc::clone(replaced));
         }
-        Ok(())
     }
 
     /// Sees to it that there is a directory at a path of the cell; returns the path without links.
@@ -188,12 +204,13 @@ impl View {
     }
 
     fn of_image(image: Image) -> View {
-        View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache: None }], renewal: None }
+        View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache: None }], reach: Vec::new(), renewal: None }
     }
 
     /// Adds the program as a file alone, where it is not seen already.
     fn add_program(&mut self, program: &Path) -> Result<(), ViewError> {
         let file = HostFile::new(program)?;
+        self.reach.push(file.path().into());
         let path = program.as_os_str().as_bytes();
         self.volumes[0].image.add_file(path, &file)?;
         let (volume, path) = self.covering(program);
@@ -205,6 +222,7 @@ impl View {
             Ok(image) => {
                 let mount = self.add_directory(prefix)?;
                 self.volumes.push(Volume { mount, image, cache: None });
+                self.reach.push(prefix.into());
                 Ok(())
             }
             Err(error @ Error::TooMany { .. }) => {
@@ -219,6 +237,7 @@ impl View {
         let image = walked(directory).map_err(ViewError::Directory)?;
         let mount = self.add_directory(directory)?;
         self.volumes.push(Volume { mount, image, cache: None });
+        self.reach.push(directory.into());
         Ok(())
     }
 
@@ -254,9 +273,19 @@ fn walked(directory: &Path) -> Result<Image, Error> {
     builder.image()
 }
 
+/// Refuses a directory of proc, sysfs and the like.
+pub(crate) fn refuse_kernel(directory: &Path) -> Result<(), Error> {
+    match pando_image::shows_kernel(directory) {
+        Ok(true) => Err(Error::Kernel(directory.into())),
+        Ok(false) => Ok(()),
+        Err(source) => Err(Error::Host { path: directory.into(), source }),
+    }
+}
+
 fn open_root(root: &Path) -> Result<Image, Error> {
     let real = root.canonicalize().map_err(|source| Error::Host { path: root.into(), source })?;
     if real.is_dir() {
+        refuse_kernel(&real)?;
         return walked(&real);
     }
     match Image::open(&real) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which directories of the host are anybody's, and which are somebody's.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Directories of the root that hold the host's software.
-const SOFTWARE: [&str; 10] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "opt", "etc"];
+pub(super) const SOFTWARE: [&str; 10] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "opt", "etc"];
 /// What an installation prefix has programs in.
 const PROGRAM_DIRECTORIES: [&str; 3] = ["bin", "sbin", "shims"];
 /// Directories whose content a cell makes up itself.
@@ -74,13 +73,8 @@ fn prefix(program: &Path) -> Option<&Path> {
 }
 
 /// Whether a path lies in the host's software.
-pub(crate) fn is_software(path: &Path) -> bool {
+fn is_software(path: &Path) -> bool {
     let mut components = path.components();
     components.next();
-    components.next().is_some_and(|top| is_top(top.as_os_str().as_bytes()))
-}
-
-/// Whether the root's directory of this name holds the host's software.
-pub(crate) fn is_top(name: &[u8]) -> bool {
-    SOFTWARE.iter().any(|known| known.as_bytes() == name)
+    components.next().is_some_and(|top| SOFTWARE.iter().any(|known| top.as_os_str() == *known))
 }

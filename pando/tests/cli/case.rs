@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program with all that it is given, run natively and in a cell.
 
+use crate::data;
+use pando_testing::lab::kvm_is_there;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -16,6 +18,11 @@ pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The environment of every run: all of it is what a program in a cell may see.
 const ENVIRONMENT: [(&str, &str); 4] = [("LANG", "C.UTF-8"), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("TERM", "dumb"), ("TZ", "UTC0")];
+
+/// Whether the long runs were asked for.
+pub(crate) fn long_runs() -> bool {
+    std::env::var("PANDO_TESTS").as_deref() == Ok("all")
+}
 
 /// What a run left.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,9 +96,15 @@ impl<'a> Case<'a> {
         self.run(command)
     }
 
+    /// Runs it natively by a command that takes the program and its arguments as its last.
+    pub(crate) fn through(&self, mut command: Command) -> Outcome {
+        command.arg(&self.program).args(&self.arguments);
+        self.run(command)
+    }
+
     /// Runs it in a cell.
     pub(crate) fn cell(&self) -> Outcome {
-        self.run(self.command())
+        finish(self.command(), self.input)
     }
 
     /// The command that runs it in a cell.
@@ -99,6 +112,8 @@ impl<'a> Case<'a> {
         let mut command = Command::new(PANDO);
         command.arg("run").args(&self.options).arg("--").arg(&self.program).args(&self.arguments);
         self.surround(&mut command);
+        // What pando remembers of the host's software from run to run.
+        command.env("XDG_CACHE_HOME", data::directory().join("cache"));
         command
     }
 
@@ -115,7 +130,7 @@ impl<'a> Case<'a> {
     }
 
     /// Holds what the cell did against what the host did.
-    fn hold(&self, native: &Outcome, cell: &Outcome) -> Result<(), String> {
+    pub(crate) fn hold(&self, native: &Outcome, cell: &Outcome) -> Result<(), String> {
         if native == cell {
             return Ok(());
         }
@@ -150,6 +165,20 @@ impl<'a> Case<'a> {
     fn run(&self, mut command: Command) -> Outcome {
         self.surround(&mut command);
         finish(command, self.input)
+    }
+}
+
+/// Runs a program with these words in a fresh directory, natively and in a cell, if what it needs is there.
+pub(crate) fn compare_if(needs: &[&str], program: &str, words: &[&str]) {
+    if !kvm_is_there() {
+        return;
+    }
+    if let Some(missing) = needs.iter().find(|program| !Path::new(program).exists()) {
+        println!("left out: {missing} is not there: `cargo xtask test` installs it where it can");
+        return;
+    }
+    if let Err(problem) = Case::new(program, words).compare_in(|_| {}) {
+        panic!("{problem}");
     }
 }
 
@@ -212,4 +241,16 @@ fn difference(what: &str, native: &[u8], cell: &[u8]) -> String {
         part(native),
         part(cell)
     )
+}
+
+/// Runs `pando` with these words.
+pub fn pando(words: &[&str]) -> Outcome {
+    let mut command = Command::new(PANDO);
+    command.args(words);
+    finish(command, Input::Nothing)
+}
+
+/// What is surely text.
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("it is text")
 }

@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands besides `run`, and what `run` says of itself.
 
-use crate::case::{Case, Input, Outcome, PANDO, finish};
+use crate::case::{Case, Input, PANDO, finish, pando, text};
 use pando_testing::lab::kvm_is_there;
 use serde_json::Value;
 use std::process::Command;
-
-/// Runs `pando` with these words.
-fn pando(words: &[&str]) -> Outcome {
-    let mut command = Command::new(PANDO);
-    command.args(words);
-    finish(command, Input::Nothing)
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("it is text")
-}
 
 #[test]
 fn the_doctor_says_what_it_found() {
@@ -109,6 +98,12 @@ fn figure(errors: &str, name: &str) -> f64 {
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("`{line}` has no number"))
 }
 
+/// The same for memory, in MiB.
+fn mebibytes(errors: &str, name: &str) -> f64 {
+    let line = errors.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
+    figure(errors, name) / if line.ends_with(" KiB") { 1024.0 } else { 1.0 }
+}
+
 #[test]
 fn stats_are_figures_on_standard_error() {
     if !kvm_is_there() {
@@ -120,7 +115,7 @@ fn stats_are_figures_on_standard_error() {
     let errors = &outcome.errors;
     assert!(errors.starts_with("pando: ") && errors.contains("status 0"), "{errors}");
     assert!(figure(errors, "time on a vCPU") > 0.0);
-    assert!(figure(errors, "memory quota") == 32.0 && (0.1..32.0).contains(&figure(errors, "memory, at most")), "{errors}");
+    assert!(mebibytes(errors, "memory quota") == 32.0 && (0.1..32.0).contains(&mebibytes(errors, "memory, at most")), "{errors}");
     // Busybox reads at most 64 KiB at a time.
     assert!(figure(errors, "system calls made") >= 2.0 && figure(errors, "exits") >= figure(errors, "system calls"), "{errors}");
     assert_eq!(figure(errors, "not implemented"), 0.0, "{errors}");
@@ -135,6 +130,7 @@ fn stats_for_scripts_are_one_object() {
     let found: Value = serde_json::from_str(&outcome.errors).expect("one JSON object");
     assert_eq!((outcome.status, &found["status"], &found["signal"]), (3, &Value::from(3), &Value::Null), "{found}");
     assert_eq!(found["memory_quota_bytes"], Value::from(32 << 20));
+    assert!(found["memory_peak_bytes"].as_u64().is_some_and(|peak| (1 << 16..32 << 20).contains(&peak)), "{found}");
     assert!(found["cpu_ns"].as_u64().is_some_and(|time| time > 0) && found["calls"].as_u64().is_some_and(|calls| calls > 2), "{found}");
     let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats=json", "--timeout", "0.2"]).cell();
     let found: Value = serde_json::from_str(outcome.errors.lines().next().expect("a line")).expect("one JSON object");
@@ -177,4 +173,45 @@ fn relative_paths_lead_where_they_lead_on_the_host() {
     command.args(["run", "-v", "../data", "--", "../busybox", "cat", "../data"]).current_dir(&below);
     let outcome = finish(command, Input::Nothing);
     assert_eq!((outcome.status, text(&outcome.output)), (0, "beside\n"), "{outcome:?}");
+}
+
+/// Runs a benchmark briefly, which has to print these figures beside what they are compared with.
+fn compare(bench: &str, figures: &[&str]) {
+    if !kvm_is_there() {
+        return;
+    }
+    let outcome = pando(&["bench", bench, "--brief", "--json"]);
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    let rows: Vec<Value> = text(&outcome.output).lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    for figure in figures {
+        let row = rows.iter().find(|row| row["name"] == *figure).unwrap_or_else(|| panic!("{figure} is missing: {rows:?}"));
+        assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0) && row["reference"].is_string(), "{row}");
+    }
+}
+
+#[test]
+fn a_brief_benchmark_of_programs_prints_each_figure() {
+    compare("run", &["syscall", "cold", "cpu-busybox", "ls-lR", "grep"]);
+}
+
+#[test]
+fn a_brief_benchmark_of_linux_prints_each_figure() {
+    compare(
+        "linux",
+        &[
+            "getppid",
+            "read-1",
+            "read-4k",
+            "write-4k",
+            "fstat",
+            "pipe-threads",
+            "fork-64m",
+            "python-start",
+            "python-cpu",
+            "sqlite-memory",
+            "gzip",
+            "sha256sum",
+            "make",
+        ],
+    );
 }

@@ -4,17 +4,34 @@
 //! [`case`] is the one boundary: a program with its arguments and its input, run natively and in a cell. `PANDO_TESTS=all` takes the long runs.
 #![forbid(unsafe_code)]
 
+mod applets;
+mod bombs;
 mod busybox;
 mod case;
+mod chroot;
 mod commands;
 mod compile;
+mod confined;
 mod data;
 mod deaths;
+mod debian;
+mod dialogues;
+mod dynamic;
+mod foreign;
+mod hostile;
+mod listed;
+mod newcomer;
 mod options;
 mod overlay;
 mod patched;
 mod programs;
+mod pseudo;
 mod refusals;
+mod servers;
 mod signals;
+mod strace;
 mod streams;
 mod terminal;
+mod testsuite;
+mod volumes;
+mod work;

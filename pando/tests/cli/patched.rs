@@ -47,6 +47,11 @@ fn code_that_is_written_run_and_written_again() {
 }
 
 #[test]
+fn a_program_may_take_all_the_room_there_is() {
+    check("taken");
+}
+
+#[test]
 fn single_steps_lead_through_the_programs_own_instructions() {
     check("steps");
 }

@@ -88,18 +88,31 @@ fn what_is_no_program() {
         return;
     }
     let shelf = Shelf::new();
-    check_program(&shelf.program("empty", b""), NOT_EXECUTABLE, &["empty", "not an ELF program"]);
-    check_program(&shelf.program("text", b"just some words\n"), NOT_EXECUTABLE, &["text", "not an ELF program"]);
-    check_program(&shelf.program("script", b"#!/bin/sh\necho hello\n"), NOT_EXECUTABLE, &["script", "not an ELF program"]);
-    check_program(&shelf.program("zeros", &[0; 100_000]), NOT_EXECUTABLE, &["zeros", "not an ELF program"]);
+    for (name, bytes) in [("empty", &b""[..]), ("text", b"just some words\n"), ("zeros", &[0; 100_000])] {
+        check_program(&shelf.program(name, bytes), NOT_EXECUTABLE, &[name, "neither an ELF program nor a script"]);
+    }
     check_program(&shelf.program("magic", b"\x7fELF"), NOT_EXECUTABLE, &["magic"]);
 }
 
 #[test]
-fn dynamic_programs_are_named_so() {
-    if kvm_is_there() {
-        check_program("/bin/ls", NOT_EXECUTABLE, &["/bin/ls", "dynamic", "static"]);
+fn interpreters_that_are_missing_are_named() {
+    if !kvm_is_there() {
+        return;
     }
+    let shelf = Shelf::new();
+    let scripts: [(&[u8], &[&str]); 4] = [
+        (b"#!\n", &["names no interpreter"]),
+        (b"#!/no/such/shell -e\n", &["interpreter /no/such/shell", "no such file"]),
+        (b"#!/usr\n", &["interpreter /usr", "permission denied"]),
+        (b"#!/etc/passwd\n", &["interpreter /etc/passwd", "permission denied"]),
+    ];
+    for (text, words) in scripts {
+        check_program(&shelf.program("script", text), NOT_EXECUTABLE, words);
+    }
+    let mut linked = fs::read("/bin/ls").expect("everybody may read it");
+    let at = linked.windows(4).position(|bytes| bytes == b"/lib").expect("its linker's path comes first");
+    linked[at..at + 4].copy_from_slice(b"/nil");
+    check_program(&shelf.program("linked", &linked), NOT_EXECUTABLE, &["linked", "dynamic linker /nil", "no such file"]);
 }
 
 /// A good program, small.
@@ -231,7 +244,7 @@ fn memory_that_is_no_use() {
     check_options(&["--memory", "1K"], &["4 KiB", "too little memory", "at least"]);
     check_options(&["--memory", "0"], &["too little memory"]);
     check_options(&["--memory", "500K"], &["too little memory"]);
-    check_options(&["--memory", "1M"], &["memory"]);
+    check_options(&["--memory", "1000K"], &["too little memory", "at least 1.0 MiB"]);
 }
 
 #[test]
@@ -250,7 +263,12 @@ fn volumes_that_cannot_be_shown() {
     let shelf = Shelf::new();
     let missing = shelf.path("missing");
     check_options(&["-v", missing.to_str().expect("a plain name")], &["-v", "missing", "cannot read"]);
-    check_options(&["-v", "/etc/passwd:/data"], &["-v", "/etc/passwd", "`:ro`"]);
+    check_options(&["-v", &format!("{}:/data", missing.display())], &["-v", "missing", "no such file"]);
+    check_options(&["-v", "/etc/hosts:/data", "-v", "/etc/hostname:/data"], &["-v", "/etc/hostname", "hide /etc/hosts"]);
+    check_options(&["-v", "/etc/hosts:/data/hosts:ro", "-v", "/usr/share:/data:ro"], &["-v", "/usr/share", "hide /etc/hosts"]);
+    check_options(&["-v", "/proc/version"], &["-v", "/proc/version", "kernel", "copy"]);
+    check_options(&["-v", "/proc/self:/data:ro"], &["-v", "/proc/", "kernel", "copy"]);
+    check_options(&["-v", "/sys/kernel:/data:ro"], &["-v", "/sys/kernel", "kernel", "copy"]);
     check_options(&["-v", "/dev/null"], &["-v", "/dev/null", "not a regular file"]);
 }
 
@@ -279,6 +297,11 @@ fn command_lines_that_mean_nothing() {
     for time in ["soon", "", "1x", "1e400s", "-3"] {
         check_usage(&["run", &format!("--timeout={time}"), "busybox"], &["no time", "1.5s"]);
     }
+    check_usage(&["run", "--timeout", "-3", "busybox"], &["no time", "1.5s"]);
+    check_usage(&["run", "--timeout", "0", "busybox"], &["no time", "leave the option out"]);
+    check_usage(&["run", "--cpus", "1e-9", "busybox"], &["no share", "0.001"]);
+    check_usage(&["run", "-v", "/a:/", "busybox"], &["`/`", "--root"]);
+    check_usage(&["run", "-w", "tmp", "busybox"], &["`tmp`", "absolute path"]);
     for volume in ["", "/a:", ":/a"] {
         check_usage(&["run", "-v", volume, "busybox"], &["--volume", "path is missing", "HOST:CELL"]);
     }
@@ -305,7 +328,7 @@ fn output_that_cannot_be_written() {
     }
     let mut command = Command::new("sh");
     command.args(["-c", "\"$0\" run busybox echo hello >/dev/full", PANDO]);
-    assert_refused("a full device", &finish(command, Input::Nothing), FAILURE, &["output", "No space left"]);
+    assert_refused("a full device", &finish(command, Input::Nothing), FAILURE, &["output", "no space left"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams longer than memory, readers slower than writers, and readers who leave.
 
-use crate::case::{Case, PANDO, as_shell};
+use crate::case::{Case, Input, PANDO, as_shell, finish};
+use crate::data::Numbers;
 use pando_testing::lab::kvm_is_there;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -197,4 +198,64 @@ fn what_the_program_does_not_read_is_left_for_others() {
     child.stdin.take().expect("a pipe").write_all(b"for the second\n").expect("room in the pipe");
     let output = child.wait_with_output().expect("it is ours");
     assert_eq!(output.stdout, b"for the second\n");
+}
+
+/// A shell's line with `$0` for `pando`.
+fn in_shell(line: &str) -> crate::case::Outcome {
+    let mut command = Command::new("sh");
+    command.args(["-c", line, PANDO]);
+    finish(command, Input::Nothing)
+}
+
+#[test]
+fn streams_that_do_not_wait_are_waited_for() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (input, mut writer) = std::io::pipe().expect("the host has pipes");
+    let (mut reader, output) = std::io::pipe().expect("the host has pipes");
+    rustix::io::ioctl_fionbio(&input, true).expect("a pipe can be made so");
+    rustix::io::ioctl_fionbio(&output, true).expect("a pipe can be made so");
+    let mut command = Command::new(PANDO);
+    let mut child = command.args(["run", "busybox", "cat"]).stdin(input).stdout(output).spawn().expect("pando starts");
+    drop(command);
+    writer.write_all(b"ready\n").expect("the cell reads");
+    let mut line = [0; 6];
+    reader.read_exact(&mut line).expect("the cell writes");
+    assert_eq!(&line, b"ready\n");
+    let mut numbers = Numbers::new(3);
+    let given: Vec<u8> = (0..MEGABYTE).map(|_| numbers.next() as u8).collect();
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            given.chunks(MEGABYTE / 8).for_each(|piece| writer.write_all(piece).expect("the cell reads"));
+            drop(writer);
+        });
+        let mut found = Vec::new();
+        reader.read_to_end(&mut found).expect("the cell writes");
+        found
+    });
+    assert!(found == given, "{} bytes of {}", found.len(), given.len());
+    assert!(child.wait().expect("it is ours").success());
+}
+
+#[test]
+fn input_that_cannot_be_read_and_output_that_cannot_be_written_are_told() {
+    if !kvm_is_there() {
+        return;
+    }
+    for (line, told) in [
+        ("\"$0\" run busybox cat < /", "pando: cannot read standard input: is a directory\n"),
+        ("\"$0\" run busybox cat 0> /dev/null", "pando: cannot read standard input: bad file descriptor\n"),
+        ("\"$0\" run busybox echo hello > /dev/full", "pando: cannot write the program's output: no space left on device\n"),
+        ("\"$0\" run busybox yes > /dev/full", "pando: cannot write the program's output: no space left on device\n"),
+        ("\"$0\" run busybox echo hello 1< /dev/null", "pando: cannot write the program's output: bad file descriptor\n"),
+    ] {
+        let outcome = in_shell(line);
+        assert_eq!((outcome.status, &outcome.output[..], &outcome.errors[..]), (125, &b""[..], told), "{line}");
+    }
+    // Who does not read does not mind.
+    assert_eq!(in_shell("\"$0\" run busybox echo hello < /").output, b"hello\n");
+    // A stream that is closed is as good as /dev/null.
+    let closed = in_shell("\"$0\" run busybox cat <&-; \"$0\" run busybox echo hello >&-");
+    assert_eq!((closed.status, &closed.errors[..]), (0, ""));
 }

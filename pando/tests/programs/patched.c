@@ -291,6 +291,44 @@ static void written(int count, char **arguments)
 	HOLDS(CODE[0] == 0 && CODE[4] == 0);
 }
 
+// All the room that is free around the program taken, and given back.
+static void taken(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch_faults();
+	code_open();
+	put_function(1, 2);
+	code_protect(PROT_READ | PROT_EXEC);
+	struct {
+		uintptr_t start, end;
+	} rooms[] = { { 0x21000000, 0x3f000000 }, { 0x40000000, 0xf0000000 } };
+	// Linux puts the heap anywhere in the first GiB or so behind the program.
+	uintptr_t heap = ((uintptr_t)sbrk(0) + (4 << 20)) & ~(uintptr_t)(PAGE - 1);
+	for (int room = 0; room < 2; room++)
+		if (heap > rooms[room].start && heap < rooms[room].end)
+			rooms[room].start = heap;
+	// A cell puts the stack somewhere at the end of the first GiB, with small mappings on both sides.
+	uintptr_t stack = ((uintptr_t)&heap - (32 << 20)) & ~(uintptr_t)(PAGE - 1);
+	if (stack > rooms[0].start && stack < rooms[0].end)
+		rooms[0].end = stack;
+	for (int round = 0; round < 6; round++) {
+		for (int time = 0; time < TIMES; time++)
+			run_or_fault(CODE, "with room");
+		for (int room = 0; room < 2; room++) {
+			void *start = (void *)rooms[room].start;
+			size_t bytes = rooms[room].end - rooms[room].start;
+			int protection = round % 2 ? PROT_READ | PROT_WRITE : PROT_NONE;
+			HOLDS(mmap(start, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == start);
+		}
+		for (int time = 0; time < TIMES; time++)
+			run_or_fault(CODE, "without");
+		for (int room = 0; room < 2; room++)
+			HOLDS(!munmap((void *)rooms[room].start, rooms[room].end - rooms[room].start));
+	}
+	code_protect(PROT_READ | PROT_WRITE);
+	HOLDS(is_function(CODE, 1, 2));
+}
+
 static volatile int steps;
 static long step_at[400];
 static uint64_t step_rax[400];
@@ -416,7 +454,7 @@ static void counted(int count, char **arguments)
 }
 
 static const struct part parts[] = {
-	{ "registers", registers }, { "into", into }, { "loops", loops }, { "ends", ends }, { "written", written },
+	{ "registers", registers }, { "into", into }, { "loops", loops }, { "ends", ends }, { "written", written }, { "taken", taken },
 	{ "steps", steps_through }, { "interrupted", interrupted }, { "faulting", faulting }, { "reading", reading }, { "counted", counted }, { 0 },
 };
 

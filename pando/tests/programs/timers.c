@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -176,7 +177,47 @@ static void running(int arguments, char **words)
 	FAILS(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, 8, NULL), EFAULT);
 }
 
-static const struct part parts[] = {{"intervals", intervals}, {"created", created}, {"running", running}, {0}};
+// Whoever waits uses no CPU time, whatever others use meanwhile; who runs uses its own.
+static void parked(int arguments, char **words)
+{
+	(void)arguments, (void)words;
+	int ends[2], back[2];
+	HOLDS(pipe(ends) == 0 && pipe(back) == 0);
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		handle(SIGPROF);
+		handle(SIGVTALRM);
+		struct itimerval soon = {{0, 0}, {0, 50000}};
+		char room;
+		setitimer(ITIMER_PROF, &soon, NULL);
+		setitimer(ITIMER_VIRTUAL, &soon, NULL);
+		write(back[1], "x", 1);
+		while (read(ends[0], &room, 1) != 1)
+			;
+		int early = count;
+		while (count < 2)
+			;
+		_exit(early == 0 ? 3 : 4);
+	}
+	char room;
+	clockid_t childs, gone;
+	HOLDS(read(back[0], &room, 1) == 1 && clock_getcpuclockid(child, &childs) == 0);
+	double before = seconds(childs), own = seconds(CLOCK_PROCESS_CPUTIME_ID);
+	while (seconds(CLOCK_PROCESS_CPUTIME_ID) - own < 0.15)
+		;
+	HOLDS(seconds(childs) - before < 0.05);
+	HOLDS(write(ends[1], "x", 1) == 1);
+	int status;
+	siginfo_t ended;
+	HOLDS(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT) == 0 && seconds(childs) >= before + 0.01);
+	HOLDS(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3);
+	struct timespec time;
+	FAILS(syscall(SYS_clock_gettime, childs, &time), EINVAL);
+	HOLDS(clock_getcpuclockid(child, &gone) != 0 && seconds(CLOCK_THREAD_CPUTIME_ID) > 0.15);
+}
+
+static const struct part parts[] = {{"intervals", intervals}, {"created", created}, {"running", running}, {"parked", parked}, {0}};
 
 int main(int count, char **arguments)
 {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::{
     all_bytes,
     host::image_of,
-    linux,
+    hostile, linux,
     model::{self, Node, Tree, additions, build},
     reading,
 };
@@ -160,4 +160,30 @@ fn what_is_no_image_is_refused_by_name() {
     let image = Writer::open(&path).unwrap();
     fs::write(&path, &sound).unwrap();
     assert!(image.read_blocks(0, &mut [0; 4096]).is_err());
+}
+
+proptest! {
+    #![proptest_config(model::config(1024))]
+
+    #[test]
+    fn damaged_images_are_added_to_or_refused(which in 0..2usize, damages in prop::collection::vec(hostile::damage(), 1..6)) {
+        let mut bytes = hostile::SOUND[which].clone();
+        damages.iter().for_each(|damage| hostile::apply(&mut bytes, damage));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        fs::write(&path, &bytes).unwrap();
+        let Ok(mut image) = Writer::open(&path) else { return Ok(()) };
+        let attributes = Attributes::root(0o755);
+        for path in ["/new", "/many/new/deep", "/sub/up/new", "/link/new", "/file", "/directory/new", "/../.."] {
+            let _ = image.find(path.as_bytes());
+            let _ = image.add_directory(path.as_bytes(), attributes);
+        }
+        let host = HostFile::new(&path).unwrap();
+        let _ = image.add_file(b"/many/file", &host);
+        let _ = image.add_file(b"/link", &host);
+        let bytes = all_bytes(&image);
+        if let Ok(image) = Image::new(&bytes) {
+            hostile::exercise(&image);
+        }
+    }
 }

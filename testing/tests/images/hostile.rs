@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::{image_bytes, linux, model};
 
 /// Images of both writers, small so that damage hits something that matters.
-static SOUND: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
+pub(crate) static SOUND: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     let mut builder = Builder::new();
     let attributes = Attributes::root(0o755);
     for number in 0..300 {
@@ -24,7 +24,7 @@ static SOUND: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
 
 /// How an image is damaged.
 #[derive(Clone, Debug)]
-enum Damage {
+pub(crate) enum Damage {
     /// Bytes of another value at an offset, taken modulo the size.
     Bytes(usize, Vec<u8>),
     /// One bit.
@@ -35,7 +35,7 @@ enum Damage {
     Cut(usize),
 }
 
-fn damage() -> impl Strategy<Value = Damage> {
+pub(crate) fn damage() -> impl Strategy<Value = Damage> {
     // The superblock, inodes and the first directories are where the damage does most.
     let offset = || prop_oneof![4 => 1024..1152usize, 8 => 1152..8192usize, 1 => any::<usize>()];
     let extreme = prop::sample::select(vec![vec![0], vec![0xff], vec![0; 2], vec![0xff; 2], vec![0xff; 4], vec![0; 8], vec![0xff; 8]]);
@@ -48,7 +48,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-fn apply(image: &mut Vec<u8>, damage: &Damage) {
+pub(crate) fn apply(image: &mut Vec<u8>, damage: &Damage) {
     let size = image.len().max(1);
     let mut put = |offset: usize, bytes: &[u8]| {
         let places = image.iter_mut().skip(offset % size);
@@ -69,7 +69,7 @@ fn apply(image: &mut Vec<u8>, damage: &Damage) {
 }
 
 /// Does with an image whatever can be done; returns how many inodes it found and how many paths led somewhere.
-fn exercise(image: &Image<'_>) -> (usize, usize) {
+pub(crate) fn exercise(image: &Image<'_>) -> (usize, usize) {
     let (mut inodes, mut paths) = (0, 0);
     let (mut seen, mut pending) = (BTreeSet::new(), vec![image.root(), Nid::new(0), Nid::new(u64::MAX), Nid::new(u64::MAX / 32)]);
     while let Some(nid) = pending.pop() {

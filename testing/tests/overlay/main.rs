@@ -5,12 +5,13 @@
 mod export;
 mod operation;
 mod twins;
+mod watched;
 
 use operation::{Operation, operations, trees};
 use proptest::prelude::*;
 use twins::Twins;
 
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let cases = if std::env::var("PANDO_TESTS").as_deref() == Ok("all") { 4096 } else { 192 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

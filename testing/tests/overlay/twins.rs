@@ -79,6 +79,13 @@ pub(crate) fn on_host(files: &[(String, Given)]) -> TempDir {
     host
 }
 
+/// The files of a process above an empty image.
+pub(crate) fn empty_files() -> Files {
+    let bytes: &'static [u8] = image(&[]).leak();
+    let tree = Tree::new(Image::new(bytes).expect("the image is sound"), bytes).expect("there is memory");
+    Files::new(tree, Credentials::new(0, 0), 0, 0)
+}
+
 impl Twins {
     pub(crate) fn new(given: &[(String, Given)]) -> Twins {
         let bytes_of_image: &'static [u8] = image(given).leak();
@@ -214,7 +221,7 @@ impl Twins {
             names.push((String::from_utf8_lossy(listed.name).into_owned(), listed.next));
             names.len() < most
         };
-        self.files.list(self.files.root, position, take).expect("the root is a directory");
+        self.files.list(self.files.own.root, position, take).expect("the root is a directory");
         names
     }
 
@@ -226,7 +233,7 @@ impl Twins {
     /// Both trees as they look from outside.
     pub(crate) fn trees(&mut self) -> (Seen, Seen) {
         let (mut overlay, mut host) = (Seen::new(), Seen::new());
-        let root = self.files.root;
+        let root = self.files.own.root;
         see_overlay(&mut self.files, root, "", &mut overlay);
         see_host(self.host.path(), "", &mut host);
         (overlay, host)

@@ -6,11 +6,12 @@ use pando_rt::clock;
 use crate::credentials::WRITE;
 use crate::erofs::Time;
 use crate::errno::Errno;
+use crate::files::inotify::event;
 use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT};
 use crate::files::status::time;
 use crate::files::transfer::drop_privileges;
 use crate::files::tree::Place;
-use crate::process::Process;
+use crate::system::System;
 use crate::user::{self, NANOSECONDS, words};
 
 const SET_GROUP: u16 = 0o2000;
@@ -22,46 +23,50 @@ fn now() -> Time {
 }
 
 /// `chmod(path, mode)`.
-pub fn chmod(process: &mut Process, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchmodat2(process, [CURRENT, path, mode, 0, 0, 0])
+pub fn chmod(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchmodat2(system, [CURRENT, path, mode, 0, 0, 0])
 }
 
 /// `fchmodat(directory, path, mode)`.
-pub fn fchmodat(process: &mut Process, [directory, path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchmodat2(process, [directory, path, mode, 0, 0, 0])
+pub fn fchmodat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchmodat2(system, [directory, path, mode, 0, 0, 0])
 }
 
 /// `fchmodat2(directory, path, mode, flags)`.
-pub fn fchmodat2(process: &mut Process, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn fchmodat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let place = process.files.find_at(directory, &path, flags)?;
-    set_permissions(process, place, mode)
+    let place = system.files.find_at(directory, &path, flags)?;
+    set_permissions(system, place, mode)?;
+    system.files.tell_at(directory, &path, flags, event::ATTRIB);
+    Ok(0)
 }
 
 /// `fchmod(fd, mode)`.
-pub fn fchmod(process: &mut Process, [fd, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.file(fd)?;
-    let place = process.files.place(fd)?;
-    set_permissions(process, place, mode)
+pub fn fchmod(system: &mut System, [fd, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.file(fd)?;
+    let place = system.files.place(fd)?;
+    set_permissions(system, place, mode)?;
+    system.files.tell_open(fd, event::ATTRIB);
+    Ok(0)
 }
 
-fn set_permissions(process: &mut Process, place: Place, mode: u64) -> Result<u64, Errno> {
+fn set_permissions(system: &mut System, place: Place, mode: u64) -> Result<u64, Errno> {
     if let Place::Descriptor(_) = place {
         return Ok(0);
     }
-    let files = &mut process.files;
+    let files = &mut system.files;
     let status = files.status(place)?;
-    if !files.who.owns(status.owner()) {
+    if !files.own.who.owns(status.owner()) {
         return Err(Errno::EPERM);
     }
     if status.kind() == Some(crate::erofs::FileType::Symlink) {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut permissions = (mode & 0o7777) as u16;
-    if !files.who.is_root() && !files.who.is_in(status.gid) {
+    if !files.own.who.is_root() && !files.own.who.is_in(status.gid) {
         permissions &= !SET_GROUP;
     }
     files.owner_mut(place, now())?.permissions = permissions;
@@ -69,39 +74,43 @@ fn set_permissions(process: &mut Process, place: Place, mode: u64) -> Result<u64
 }
 
 /// `chown(path, user, group)`.
-pub fn chown(process: &mut Process, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchownat(process, [CURRENT, path, user, group, 0, 0])
+pub fn chown(system: &mut System, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchownat(system, [CURRENT, path, user, group, 0, 0])
 }
 
 /// `lchown(path, user, group)`.
-pub fn lchown(process: &mut Process, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchownat(process, [CURRENT, path, user, group, AT_SYMLINK_NOFOLLOW, 0])
+pub fn lchown(system: &mut System, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchownat(system, [CURRENT, path, user, group, AT_SYMLINK_NOFOLLOW, 0])
 }
 
 /// `fchownat(directory, path, user, group, flags)`.
-pub fn fchownat(process: &mut Process, [directory, path, user, group, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn fchownat(system: &mut System, [directory, path, user, group, flags, _]: [u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let place = process.files.find_at(directory, &path, flags)?;
-    set_owner(process, place, user as u32, group as u32)
+    let place = system.files.find_at(directory, &path, flags)?;
+    set_owner(system, place, user as u32, group as u32)?;
+    system.files.tell_at(directory, &path, flags, event::ATTRIB);
+    Ok(0)
 }
 
 /// `fchown(fd, user, group)`.
-pub fn fchown(process: &mut Process, [fd, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.file(fd)?;
-    let place = process.files.place(fd)?;
-    set_owner(process, place, user as u32, group as u32)
+pub fn fchown(system: &mut System, [fd, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.file(fd)?;
+    let place = system.files.place(fd)?;
+    set_owner(system, place, user as u32, group as u32)?;
+    system.files.tell_open(fd, event::ATTRIB);
+    Ok(0)
 }
 
-fn set_owner(process: &mut Process, place: Place, user: u32, group: u32) -> Result<u64, Errno> {
+fn set_owner(system: &mut System, place: Place, user: u32, group: u32) -> Result<u64, Errno> {
     if let Place::Descriptor(_) = place {
         return Ok(0);
     }
-    let files = &mut process.files;
+    let files = &mut system.files;
     let status = files.status(place)?;
-    let who = &files.who;
+    let who = &files.own.who;
     let same_user = user == SAME || user == status.uid && who.owns(status.owner());
     let own_group = group == SAME || who.owns(status.owner()) && (group == status.gid || who.is_in(group));
     let may = who.is_root() || same_user && own_group;
@@ -131,7 +140,7 @@ enum NewTime {
 }
 
 /// `utimensat(directory, path, times, flags)`.
-pub fn utimensat(process: &mut Process, [directory, path, times, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn utimensat(system: &mut System, [directory, path, times, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// In place of nanoseconds.
     const NOW: u64 = (1 << 30) - 1;
     const OMIT: u64 = (1 << 30) - 2;
@@ -154,33 +163,30 @@ pub fn utimensat(process: &mut Process, [directory, path, times, flags, ..]: [u6
         return Err(Errno::EINVAL);
     }
     // Without a path it is the descriptor that is meant.
-    let place = if path == 0 {
-        process.files.file(directory)?;
-        process.files.place(directory)?
-    } else {
-        process.files.find_at(directory, &user::path(path)?, flags)?
-    };
-    set_times(process, place, wanted)
+    if path == 0 {
+        system.files.file(directory)?;
+        return set_times_open(system, directory, wanted);
+    }
+    set_times_at(system, directory, path, flags, wanted)
 }
 
 /// `utime(path, times)`.
-pub fn utime(process: &mut Process, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn utime(system: &mut System, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
     let wanted = if times == 0 {
         [NewTime::Now; 2]
     } else {
         words::<2>(times)?.map(|seconds| NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: 0 }))
     };
-    let place = process.files.find_at(CURRENT, &user::path(path)?, 0)?;
-    set_times(process, place, wanted)
+    set_times_at(system, CURRENT, path, 0, wanted)
 }
 
 /// `utimes(path, times)`.
-pub fn utimes(process: &mut Process, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
-    futimesat(process, [CURRENT, path, times, 0, 0, 0])
+pub fn utimes(system: &mut System, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
+    futimesat(system, [CURRENT, path, times, 0, 0, 0])
 }
 
 /// `futimesat(directory, path, times)`.
-pub fn futimesat(process: &mut Process, [directory, path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn futimesat(system: &mut System, [directory, path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
     let mut wanted = [NewTime::Now; 2];
     if times != 0 {
         for (wanted, address) in wanted.iter_mut().zip([times, times.wrapping_add(16)]) {
@@ -191,18 +197,32 @@ pub fn futimesat(process: &mut Process, [directory, path, times, ..]: [u64; 6]) 
             *wanted = NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: microseconds as u32 * 1000 });
         }
     }
-    let place = if path == 0 { process.files.place(directory)? } else { process.files.find_at(directory, &user::path(path)?, 0)? };
-    set_times(process, place, wanted)
+    if path == 0 { set_times_open(system, directory, wanted) } else { set_times_at(system, directory, path, 0, wanted) }
 }
 
-fn set_times(process: &mut Process, place: Place, [accessed, modified]: [NewTime; 2]) -> Result<u64, Errno> {
+fn set_times_open(system: &mut System, fd: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
+    let place = system.files.place(fd)?;
+    set_times(system, place, wanted)?;
+    system.files.tell_open(fd, event::ATTRIB);
+    Ok(0)
+}
+
+fn set_times_at(system: &mut System, directory: u64, path: u64, flags: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
+    let path = user::path(path)?;
+    let place = system.files.find_at(directory, &path, flags)?;
+    set_times(system, place, wanted)?;
+    system.files.tell_at(directory, &path, flags, event::ATTRIB);
+    Ok(0)
+}
+
+fn set_times(system: &mut System, place: Place, [accessed, modified]: [NewTime; 2]) -> Result<u64, Errno> {
     if let Place::Descriptor(_) = place {
         return Ok(0);
     }
-    let files = &mut process.files;
+    let files = &mut system.files;
     let status = files.status(place)?;
     let only_now = [accessed, modified] == [NewTime::Now; 2];
-    if !files.who.owns(status.owner()) {
+    if !files.own.who.owns(status.owner()) {
         if !only_now {
             return Err(Errno::EPERM);
         }

@@ -6,10 +6,11 @@ use pando_rt::user::{UserRange, write};
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Kind;
+use crate::files::inotify::event;
 use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, Way};
 use crate::files::transfer::deliver;
 use crate::files::tree::{Listed, NAME_MAX, Place};
-use crate::process::Process;
+use crate::system::System;
 use crate::user;
 
 /// Bytes of a `struct linux_dirent64` before the name, and of the longest one.
@@ -53,33 +54,33 @@ fn old_entry(listed: &Listed<'_>) -> ([u8; LONGEST], usize) {
 }
 
 /// `getdents64(fd, buffer, length)`.
-pub fn getdents64(process: &mut Process, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    list(process, fd, address, length, entry)
+pub fn getdents64(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(system, fd, address, length, entry)
 }
 
 /// `getdents(fd, buffer, length)`.
-pub fn getdents(process: &mut Process, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    list(process, fd, address, length, old_entry)
+pub fn getdents(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(system, fd, address, length, old_entry)
 }
 
 fn list(
-    process: &mut Process,
+    system: &mut System,
     fd: u64,
     address: u64,
     length: u64,
     entry: impl Fn(&Listed<'_>) -> ([u8; LONGEST], usize),
 ) -> Result<u64, Errno> {
     let room = u64::from(length as u32);
-    let file = process.files.file(fd)?;
+    let file = system.files.file(fd)?;
     let Kind::Directory(directory) = file.kind else { return Err(Errno::ENOTDIR) };
     let mut position = file.offset;
-    let directory = process.files.tree.settle(directory);
+    let directory = system.files.tree.settle(directory);
     // A directory that was removed has no names, not even its own.
-    if process.files.status(directory)?.links == 0 {
+    if system.files.status(directory)?.links == 0 {
         return Err(Errno::ENOENT);
     }
     let (mut done, mut failure) = (0, None);
-    process.files.list(directory, position, |listed| {
+    system.files.list(directory, position, |listed| {
         let (bytes, length) = entry(&listed);
         if done + length as u64 > room {
             failure = Some(Errno::EINVAL);
@@ -96,13 +97,14 @@ fn list(
     if let (0, Some(failure)) = (done, failure) {
         return Err(failure);
     }
-    process.files.get(fd)?.offset = position;
+    system.files.get(fd)?.offset = position;
+    system.files.tell_open(fd, event::ACCESS);
     Ok(done)
 }
 
 /// `getcwd(buffer, size)`.
-pub fn getcwd(process: &mut Process, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let path = process.files.path_of(process.files.working_directory)?;
+pub fn getcwd(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let path = system.files.path_of(system.files.own.working_directory)?;
     let mut path = path.unwrap_or_else(|| b"(unreachable)/".to_vec());
     path.push(0);
     if path.len() as u64 > size {
@@ -113,35 +115,35 @@ pub fn getcwd(process: &mut Process, [address, size, ..]: [u64; 6]) -> Result<u6
 }
 
 /// `chdir(path)`.
-pub fn chdir(process: &mut Process, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = process.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
-    process.files.change_directory(place).map(|()| 0)
+pub fn chdir(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = system.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    system.files.change_directory(place).map(|()| 0)
 }
 
 /// `fchdir(fd)`.
-pub fn fchdir(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = process.files.place(fd)?;
-    process.files.change_directory(place).map(|()| 0)
+pub fn fchdir(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = system.files.place(fd)?;
+    system.files.change_directory(place).map(|()| 0)
 }
 
 /// `chroot(path)`.
-pub fn chroot(process: &mut Process, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = process.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
-    process.files.change_root(place).map(|()| 0)
+pub fn chroot(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = system.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    system.files.change_root(place).map(|()| 0)
 }
 
 /// `readlink(path, buffer, size)`.
-pub fn readlink(process: &mut Process, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    readlinkat(process, [CURRENT, path, address, size, 0, 0])
+pub fn readlink(system: &mut System, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    readlinkat(system, [CURRENT, path, address, size, 0, 0])
 }
 
 /// `readlinkat(directory, path, buffer, size)`.
-pub fn readlinkat(process: &mut Process, [directory, path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn readlinkat(system: &mut System, [directory, path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if size as i32 <= 0 {
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let files = &process.files;
+    let files = &system.files;
     let place = match files.find_at(directory, &path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)? {
         // Without a path the descriptor itself must be a link.
         place if path.is_empty() && files.status(place)?.kind() != Some(FileType::Symlink) => return Err(Errno::ENOENT),
@@ -162,8 +164,8 @@ pub fn readlinkat(process: &mut Process, [directory, path, address, size, ..]: [
 }
 
 /// `umask(mask)`.
-pub fn umask(process: &mut Process, [mask, ..]: [u64; 6]) -> Result<u64, Errno> {
-    Ok(core::mem::replace(&mut process.files.umask, mask & 0o777))
+pub fn umask(system: &mut System, [mask, ..]: [u64; 6]) -> Result<u64, Errno> {
+    Ok(core::mem::replace(&mut system.files.own.umask, mask & 0o777))
 }
 
 #[cfg(test)]

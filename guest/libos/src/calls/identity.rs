@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on what the process is: numbers, names, limits. The cell's one process is number 1.
+//! System calls on what the process and the system are: names, limits, bases.
 
 use alloc::vec::Vec;
 
@@ -8,31 +8,13 @@ use pando_rt::user::write;
 use pando_rt::{clock, registers, thread_base};
 
 use crate::errno::Errno;
-use crate::files::OPEN_MAX;
-use crate::memory::STACK_LIMIT;
-use crate::process::{self, Process, leave};
-use crate::user::{set_words, set_words_unless_null};
+use crate::limits::Limit;
+use crate::system::System;
+use crate::user::{set_words, set_words_unless_null, words};
 
-const UNLIMITED: u64 = u64::MAX;
-
-/// `getpid`, `gettid`.
-pub fn process_number(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process::NUMBER)
-}
-
-/// Calls whose answer is zero: its parent, and what was accepted without effect.
-pub fn zero(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
+/// Calls whose answer is zero: what was accepted without effect.
+pub fn zero(_: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(0)
-}
-
-/// `getpgrp`, `getpgid`, `getsid`: the process leads its own.
-pub fn group(_: &mut Process, [process, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if process <= process::NUMBER { Ok(process::NUMBER) } else { Err(Errno::ESRCH) }
-}
-
-/// `getpgrp()`, which has no argument.
-pub fn getpgrp(_: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process::NUMBER)
 }
 
 /// The release of Linux that this is like.
@@ -48,7 +30,7 @@ pub fn host_name() -> Vec<u8> {
 }
 
 /// `uname(name)`.
-pub fn uname(_: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn uname(_: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Bytes of each of the six names.
     const NAME: usize = 65;
     let host = host_name();
@@ -62,89 +44,74 @@ pub fn uname(_: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// `sysinfo(information)`.
-pub fn sysinfo(_: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn sysinfo(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     let memory = registers::memory();
     let total = memory.quota.saturating_mul(PAGE_SIZE);
     let free = memory.quota.saturating_sub(memory.used).saturating_mul(PAGE_SIZE);
     // Uptime, three loads, total, free, shared, buffers, swap, free swap, processes, high, free high, unit.
-    set_words(address, &[clock::now() / 1_000_000_000, 0, 0, 0, total, free, 0, 0, 0, 0, 1, 0, 0, 1])?;
+    set_words(
+        address,
+        &[clock::now() / 1_000_000_000, 0, 0, 0, total, free, 0, 0, 0, 0, system.processes_where(|_| true).len() as u64, 0, 0, 1],
+    )?;
     Ok(0)
 }
 
-/// Current and largest value of a resource.
-///
-/// # Errors
-/// `EINVAL`: there is no such resource.
-pub fn limit(resource: u64) -> Result<[u64; 2], Errno> {
-    const STACK: u64 = 3;
-    const CORE: u64 = 4;
-    const PROCESSES: u64 = 6;
-    const FILES: u64 = 7;
-    const LAST: u64 = 15;
-    match resource {
-        STACK => Ok([STACK_LIMIT; 2]),
-        CORE => Ok([0; 2]),
-        PROCESSES => Ok([1; 2]),
-        FILES => Ok([OPEN_MAX; 2]),
-        0..=LAST => Ok([UNLIMITED; 2]),
-        _ => Err(Errno::EINVAL),
+/// `prlimit64(process, resource, new, old)`.
+pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let resource = u64::from(resource as u32);
+    let given = if new == 0 { None } else { Some(words(new)?) };
+    let number = if number as u32 == 0 { system.process.number } else { number as u32 };
+    let before = system.process_of(number).ok_or(Errno::ESRCH)?.limits.get(resource)?;
+    if number != system.process.number && given.is_some() {
+        return Err(Errno::EPERM);
     }
-}
-
-/// `prlimit64(process, resource, new, old)`: limits can be read; setting them is accepted and changes nothing.
-pub fn prlimit64(_: &mut Process, [process, resource, _, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if process > process::NUMBER {
-        return Err(Errno::ESRCH);
-    }
-    set_words_unless_null(old, &limit(resource)?)?;
+    given.map_or(Ok(()), |[current, most]| system.set_limit(resource, Limit { current, most }))?;
+    set_words_unless_null(old, &[before.current, before.most])?;
     Ok(0)
 }
 
 /// `getrlimit(resource, limits)`.
-pub fn getrlimit(_: &mut Process, [resource, limits, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_words(limits, &limit(resource)?)?;
+pub fn getrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let Limit { current, most } = system.process.limits.get(u64::from(resource as u32))?;
+    set_words(limits, &[current, most])?;
     Ok(0)
 }
 
-/// `prctl(option, ...)`.
-pub fn prctl(process: &mut Process, [option, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const PR_SET_NAME: u64 = 15;
-    const PR_GET_NAME: u64 = 16;
-    const PR_GET_DUMPABLE: u64 = 3;
-    const PR_SET_DUMPABLE: u64 = 4;
-    const PR_SET_NO_NEW_PRIVS: u64 = 38;
-    match option {
-        PR_SET_NAME => {
-            let name = crate::user::path(argument)?;
-            process.set_name(&name);
-            Ok(0)
-        }
-        PR_GET_NAME => {
-            write(argument, &process.name)?;
-            Ok(0)
-        }
-        PR_GET_DUMPABLE | PR_SET_DUMPABLE | PR_SET_NO_NEW_PRIVS => Ok(0),
-        _ => Err(Errno::EINVAL),
+/// `setrlimit(resource, limits)`.
+pub fn setrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let [current, most] = words(limits)?;
+    system.set_limit(u64::from(resource as u32), Limit { current, most })?;
+    Ok(0)
+}
+
+/// `personality(persona)`: kept and told.
+pub fn personality(system: &mut System, [persona, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const ASK: u32 = u32::MAX;
+    let before = system.process.personality;
+    if persona as u32 != ASK {
+        system.process.personality = persona as u32;
     }
+    Ok(before.into())
 }
 
 /// `arch_prctl(code, address)`.
-pub fn arch_prctl(_: &mut Process, [code, address, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn arch_prctl(_: &mut System, [code, address, ..]: [u64; 6]) -> Result<u64, Errno> {
     const SET_GS: u64 = 0x1001;
     const SET_FS: u64 = 0x1002;
     const GET_FS: u64 = 0x1003;
     const GET_GS: u64 = 0x1004;
+    const GET_CPUID: u64 = 0x1011;
+    const SET_CPUID: u64 = 0x1012;
     let set = |done| if done { Ok(0) } else { Err(Errno::EPERM) };
     match code {
         SET_FS => set(thread_base::set_fs(address)),
         SET_GS => set(thread_base::set_gs(address)),
         GET_FS => set_words(address, &[thread_base::fs()]).map(|()| 0),
         GET_GS => set_words(address, &[thread_base::gs()]).map(|()| 0),
+        // The instruction `cpuid` does what it should, and cannot be made to fault.
+        GET_CPUID => Ok(1),
+        SET_CPUID if address != 0 => Ok(0),
+        SET_CPUID => Err(Errno::ENODEV),
         _ => Err(Errno::EINVAL),
     }
-}
-
-/// `exit(status)`, `exit_group(status)`.
-pub fn exit(process: &mut Process, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    leave(process, status & 0xff)
 }

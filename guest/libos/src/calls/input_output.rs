@@ -7,65 +7,80 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::UserRange;
 
+use crate::calls::{messages, proc, pseudo, signalfd};
 use crate::errno::Errno;
+use crate::files::inotify::event;
 use crate::files::{Kind, flag};
-use crate::process::Process;
+use crate::system::System;
+use crate::terminal::TerminalName;
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};
+use crate::wait::Channel;
+
+/// Flags of `preadv2` and `pwritev2`: do not wait, write at the end, or where it is said although the file says at the end.
+const NO_WAIT: u64 = 8;
+const APPEND: u64 = 0x10;
+const NO_APPEND: u64 = 0x20;
 
 /// `read(fd, buffer, length)`.
-pub fn read(process: &mut Process, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    read_ranges(process, fd, &[buffer(address, length)?], None)
+pub fn read(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    read_ranges(system, fd, &[buffer(address, length)?], None)
 }
 
 /// `readv(fd, vectors, count)`.
-pub fn readv(process: &mut Process, [fd, address, count, ..]: [u64; 6]) -> Result<u64, Errno> {
-    read_ranges(process, fd, &vectors(address, count)?, None)
+pub fn readv(system: &mut System, [fd, address, count, ..]: [u64; 6]) -> Result<u64, Errno> {
+    read_ranges(system, fd, &vectors(address, count)?, None)
 }
 
 /// `write(fd, buffer, length)`.
-pub fn write(process: &mut Process, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    write_ranges(process, fd, &[buffer(address, length)?], None)
+pub fn write(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    write_ranges(system, fd, &[buffer(address, length)?], None)
 }
 
 /// `writev(fd, vectors, count)`.
-pub fn writev(process: &mut Process, [fd, address, count, ..]: [u64; 6]) -> Result<u64, Errno> {
-    write_ranges(process, fd, &vectors(address, count)?, None)
+pub fn writev(system: &mut System, [fd, address, count, ..]: [u64; 6]) -> Result<u64, Errno> {
+    write_ranges(system, fd, &vectors(address, count)?, None)
 }
 
 /// `pread64(fd, buffer, length, offset)`.
-pub fn pread64(process: &mut Process, [fd, address, length, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn pread64(system: &mut System, [fd, address, length, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
     let offset = checked(offset)?;
-    read_ranges(process, fd, &[buffer(address, length)?], Some(offset))
+    read_ranges(system, fd, &[buffer(address, length)?], Some(offset))
 }
 
 /// `pwrite64(fd, buffer, length, offset)`.
-pub fn pwrite64(process: &mut Process, [fd, address, length, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn pwrite64(system: &mut System, [fd, address, length, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
     let offset = checked(offset)?;
-    write_ranges(process, fd, &[buffer(address, length)?], Some(offset))
+    write_ranges(system, fd, &[buffer(address, length)?], Some(offset))
 }
 
 /// `preadv(fd, vectors, count, offset)`.
-pub fn preadv(process: &mut Process, [fd, address, count, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn preadv(system: &mut System, [fd, address, count, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
     let offset = checked(offset)?;
-    read_ranges(process, fd, &vectors(address, count)?, Some(offset))
+    read_ranges(system, fd, &vectors(address, count)?, Some(offset))
 }
 
 /// `pwritev(fd, vectors, count, offset)`.
-pub fn pwritev(process: &mut Process, [fd, address, count, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn pwritev(system: &mut System, [fd, address, count, offset, ..]: [u64; 6]) -> Result<u64, Errno> {
     let offset = checked(offset)?;
-    write_ranges(process, fd, &vectors(address, count)?, Some(offset))
+    write_ranges(system, fd, &vectors(address, count)?, Some(offset))
 }
 
 /// `preadv2(fd, vectors, count, offset, unused, flags)`.
-pub fn preadv2(process: &mut Process, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
-    let offset = checked2(offset, flags)?;
-    read_ranges(process, fd, &vectors(address, count)?, offset)
+pub fn preadv2(system: &mut System, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
+    let (offset, ranges) = (checked2(offset, flags & !APPEND & !NO_APPEND)?, vectors(address, count)?);
+    let added = if flags & NO_WAIT != 0 { flag::NON_BLOCKING } else { 0 };
+    with_flags(system, fd, added, 0, |system| read_ranges(system, fd, &ranges, offset))
 }
 
 /// `pwritev2(fd, vectors, count, offset, unused, flags)`.
-pub fn pwritev2(process: &mut Process, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
-    let offset = checked2(offset, flags)?;
-    write_ranges(process, fd, &vectors(address, count)?, offset)
+pub fn pwritev2(system: &mut System, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
+    let (offset, ranges) = (checked2(offset, flags)?, vectors(address, count)?);
+    if flags & APPEND != 0 && flags & NO_APPEND != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let added = if flags & NO_WAIT != 0 { flag::NON_BLOCKING } else { 0 } | if flags & APPEND != 0 { flag::APPEND } else { 0 };
+    let removed = if flags & NO_APPEND != 0 { flag::APPEND } else { 0 };
+    with_flags(system, fd, added, removed, |system| write_ranges(system, fd, &ranges, offset))
 }
 
 /// An offset that is not negative.
@@ -73,60 +88,141 @@ fn checked(offset: u64) -> Result<u64, Errno> {
     if offset.cast_signed() < 0 { Err(Errno::EINVAL) } else { Ok(offset) }
 }
 
-/// The same for calls where -1 means where the file stands; their flags only speed things up or ask for what is so anyway.
+/// Does something with an open file as if it had these flags, and not those.
+///
+/// # Errors
+/// `EBADF`; those of `act`.
+pub fn with_flags<T>(
+    system: &mut System,
+    fd: u64,
+    added: u64,
+    removed: u64,
+    act: impl FnOnce(&mut System) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let file = system.files.get(fd)?;
+    let before = file.flags;
+    file.flags = before & !removed | added;
+    let result = act(system);
+    system.files.get(fd)?.flags = before;
+    result
+}
+
+/// The same for calls where -1 means where the file stands; most of their flags only speed things up or ask for what is so anyway.
 fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
     /// High priority, and both kinds of synchronous writing.
     const HARMLESS: u64 = 7;
-    if flags & !HARMLESS != 0 {
+    if flags & !(HARMLESS | NO_WAIT | APPEND | NO_APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     if offset == u64::MAX { Ok(None) } else { checked(offset).map(Some) }
 }
 
 /// Reads, waiting if there is nothing yet and the file waits.
-fn read_ranges(process: &mut Process, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
-    let file = process.files.look(fd)?;
+fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
+    let file = system.files.look(fd)?;
     let waits = file.waits();
     if let (Kind::Console { .. }, true, None) = (&file.kind, file.readable(), offset) {
-        return process.read_console(ranges, waits);
+        return system.read_console(ranges, waits);
     }
-    patiently(process, waits, |process| process.files.read(fd, ranges, offset, &mut process.random, clock::wall()))
+    match (&file.kind, file.readable(), offset) {
+        (&Kind::Master(id, _), true, None) => return pseudo::read(system, id, fd, ranges, waits),
+        (&Kind::Slave(id, _), true, None) => return system.read_terminal(TerminalName::Pseudo(id), ranges, waits),
+        _ => {}
+    }
+    if let (Kind::Socket(_), None) = (&file.kind, offset) {
+        return messages::read(system, fd, ranges);
+    }
+    if let Kind::Signals(wanted) = file.kind {
+        return signalfd::read(system, wanted, ranges, waits);
+    }
+    let is_timer = matches!(file.kind, Kind::Timer(_));
+    system.before_read(fd, offset, ranges.iter().map(|range| range.length()).sum());
+    let done = patiently(system, &[fd], waits, |system| system.files.read(fd, ranges, offset, &mut system.random, clock::wall()))?;
+    if is_timer {
+        // It is watched until it runs out, and again from here on.
+        system.watch_timers();
+    }
+    if done > 0 {
+        system.files.tell_open(fd, event::ACCESS);
+    }
+    Ok(done)
 }
 
-/// Makes an attempt, and again if that may wait and there was nothing to be done: whenever something has happened, until a signal comes.
-fn patiently(process: &mut Process, waits: bool, mut attempt: impl FnMut(&mut Process) -> Result<u64, Errno>) -> Result<u64, Errno> {
-    let first = attempt(process);
+/// Makes an attempt, and waits for the files if it may and there was nothing to be done, until a signal comes.
+pub fn patiently(
+    system: &mut System,
+    on: &[u64],
+    waits: bool,
+    mut attempt: impl FnMut(&mut System) -> Result<u64, Errno>,
+) -> Result<u64, Errno> {
+    let first = attempt(system);
     if first != Err(Errno::EAGAIN) || !waits {
         return first;
     }
-    let wanted = |result| if result == Err(Errno::EAGAIN) { None } else { Some(result) };
-    process.wait(NO_DEADLINE, |process| wanted(attempt(process)))?.unwrap_or(Err(Errno::EAGAIN))
+    let channels: Vec<Channel> = on.iter().flat_map(|fd| system.files.channels(*fd)).collect();
+    system.wait(&channels, NO_DEADLINE, |_| None::<()>).and(Err(Errno::EAGAIN))
 }
 
 /// Writes, waiting for room if the file waits: a pipe takes all then, unless it fails.
-fn write_ranges(process: &mut Process, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
-    let file = process.files.look(fd)?;
+fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
+    let file = system.files.look(fd)?;
     let (waits, is_pipe) = (file.waits(), matches!(file.kind, Kind::Pipe(_)));
     if let (Kind::Console { stream, .. }, true, None) = (&file.kind, file.writable(), offset) {
         let stream = stream.output();
-        return process.write_console(stream, ranges);
+        return system.write_console(stream, ranges);
+    }
+    match (&file.kind, file.writable(), offset) {
+        (&Kind::Master(id, _), true, None) => return pseudo::write(system, id, fd, ranges, waits),
+        (&Kind::Slave(id, _), true, None) => return pseudo::write_slave(system, id, ranges, waits),
+        _ => {}
+    }
+    if let (Kind::Socket(_), None) = (&file.kind, offset) {
+        return messages::write(system, fd, ranges);
+    }
+    if let (Kind::Text(entry, text, _), true) = (&file.kind, file.writable()) {
+        let (entry, text) = (*entry, *text);
+        return proc::write(system, entry, text, ranges);
     }
     let wanted: u64 = ranges.iter().map(|range| range.length()).sum();
-    let mut rest: Vec<UserRange> = Vec::new();
-    let mut done = 0;
+    // What was written before it had to wait stays written.
+    let mut done = system.thread.call.done;
+    let mut rest = if done == 0 { Vec::new() } else { after(ranges, done) };
     loop {
         let left = if done == 0 { ranges } else { &rest };
-        match patiently(process, waits, |process| process.files.write(fd, left, offset, clock::wall())) {
+        match patiently(system, &[fd], waits, |system| system.files.write(fd, left, offset, clock::wall())) {
             Ok(bytes) => done += bytes,
-            Err(Errno::EPIPE) => return if done > 0 { Ok(done) } else { Err(process.broken_pipe()) },
+            Err(Errno::WAITS) => {
+                system.thread.call.done = done;
+                return Err(Errno::WAITS);
+            }
+            Err(Errno::EPIPE) => return if done > 0 { Ok(done) } else { Err(system.broken_pipe()) },
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return Err(error),
         }
         if done == wanted || !waits || !is_pipe {
+            show_written(system, fd, offset, done)?;
             return Ok(done);
         }
         rest = after(ranges, done);
+        system.wake_noted();
     }
+}
+
+/// Tells that a file was written, and shows in shared mappings what was written to it, at `offset` or where it stood.
+pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64) -> Result<(), Errno> {
+    if done > 0 {
+        system.files.tell_open(fd, event::MODIFY);
+    }
+    if system.shows_nodes() && done > 0 {
+        let file = system.files.look(fd)?;
+        let end = match offset {
+            Some(_) if file.flags & flag::APPEND != 0 => system.files.status_of(file)?.size,
+            Some(offset) => offset + done,
+            None => file.offset,
+        };
+        system.after_write(fd, end, done)?;
+    }
+    Ok(())
 }
 
 /// What is left of the ranges after so many bytes.
@@ -140,16 +236,16 @@ fn after(ranges: &[UserRange], mut done: u64) -> Vec<UserRange> {
 }
 
 /// `lseek(fd, offset, whence)`.
-pub fn lseek(process: &mut Process, [fd, offset, whence, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.seek(fd, offset.cast_signed(), whence)
+pub fn lseek(system: &mut System, [fd, offset, whence, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.seek(fd, offset.cast_signed(), whence)
 }
 
 /// `sendfile(out, in, offset, count)`.
-pub fn sendfile(process: &mut Process, [to, from, offset, count, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let source = process.files.look(from)?;
+pub fn sendfile(system: &mut System, [to, from, offset, count, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let source = system.files.look(from)?;
     let (readable, stands, has_offset) = (source.readable(), source.offset, source.has_offset());
     let start = if offset == 0 { stands } else { checked(words::<1>(offset)?[0])? };
-    let target = process.files.look(to)?;
+    let target = system.files.look(to)?;
     if !readable || !target.writable() {
         return Err(Errno::EBADF);
     }
@@ -160,13 +256,15 @@ pub fn sendfile(process: &mut Process, [to, from, offset, count, ..]: [u64; 6]) 
         return Err(Errno::EINVAL);
     }
     let waits = target.waits();
-    let attempt = |process: &mut Process| process.files.transfer(from, start, to, None, count.min(RW_MAX), clock::wall());
-    let done = match patiently(process, waits, attempt) {
-        Err(Errno::EPIPE) => return Err(process.broken_pipe()),
+    system.before_read(from, Some(start), count);
+    let attempt = |system: &mut System| system.files.transfer(from, start, to, None, count.min(RW_MAX), clock::wall());
+    let done = match patiently(system, &[to], waits, attempt) {
+        Err(Errno::EPIPE) => return Err(system.broken_pipe()),
         done => done?,
     };
+    show_written(system, to, None, done)?;
     if offset == 0 {
-        process.files.get(from)?.offset = start + done;
+        system.files.get(from)?.offset = start + done;
     } else {
         set_words(offset, &[start + done])?;
     }
@@ -174,17 +272,17 @@ pub fn sendfile(process: &mut Process, [to, from, offset, count, ..]: [u64; 6]) 
 }
 
 /// `copy_file_range(in, in_offset, out, out_offset, length, flags)`.
-pub fn copy_file_range(process: &mut Process, [from, from_offset, to, to_offset, length, flags]: [u64; 6]) -> Result<u64, Errno> {
+pub fn copy_file_range(system: &mut System, [from, from_offset, to, to_offset, length, flags]: [u64; 6]) -> Result<u64, Errno> {
     let offset_of = |address: u64, stands: u64| if address == 0 { Ok(stands) } else { words::<1>(address).map(|[offset]| offset) };
-    let source = process.files.file(from)?;
+    let source = system.files.file(from)?;
     let (readable, start) = (source.readable(), offset_of(from_offset, source.offset)?);
-    let target = process.files.file(to)?;
+    let target = system.files.file(to)?;
     let (writable, appends, end) = (target.writable(), target.flags & flag::APPEND != 0, offset_of(to_offset, target.offset)?);
     if flags != 0 {
         return Err(Errno::EINVAL);
     }
     for fd in [from, to] {
-        match process.files.look(fd)?.kind {
+        match system.files.look(fd)?.kind {
             Kind::Image(..) | Kind::Node(_) => {}
             Kind::Directory(_) => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
@@ -198,14 +296,16 @@ pub fn copy_file_range(process: &mut Process, [from, from_offset, to, to_offset,
     }
     let (start, end) = (checked(start)?, checked(end)?);
     let length = length.min(RW_MAX);
-    let same = process.files.place(from)? == process.files.place(to)?;
+    let same = system.files.place(from)? == system.files.place(to)?;
     if same && start < end.saturating_add(length) && end < start.saturating_add(length) {
         return Err(Errno::EINVAL);
     }
-    let done = process.files.transfer(from, start, to, Some(end), length, clock::wall())?;
+    system.before_read(from, Some(start), length);
+    let done = system.files.transfer(from, start, to, Some(end), length, clock::wall())?;
+    show_written(system, to, Some(end), done)?;
     for (fd, address, offset) in [(from, from_offset, start + done), (to, to_offset, end + done)] {
         if address == 0 {
-            process.files.get(fd)?.offset = offset;
+            system.files.get(fd)?.offset = offset;
         } else {
             set_words(address, &[offset])?;
         }

@@ -1,120 +1,331 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on memory: `mmap` and its family, `brk`, `madvise`.
 
-use pando_abi::{PAGE_SIZE, Permissions};
+use core::ops::Range;
+
+use pando_abi::{BlockAddress, BlockNumber, PAGE_SIZE, Permissions};
+use pando_rt::memory::{self, PageRange};
 use pando_rt::user::UserRange;
 
 use crate::errno::Errno;
-use crate::memory::regions::Backing;
+use crate::files::transfer::Mappable;
+use crate::files::tree::content::SIZE_MAX;
+use crate::memory::regions::{Backing, Blocks, NodePages, Sharing};
 use crate::memory::remap::Target;
-use crate::memory::{LOWEST, pages};
-use crate::process::Process;
+use crate::memory::{COPIED_MAX, LOWEST, pages};
+use crate::shared::is_shared;
+use crate::system::System;
 
 const MAP_SHARED: u64 = 1;
+const MAP_PRIVATE: u64 = 2;
 const MAP_SHARED_VALIDATE: u64 = 3;
 const MAP_TYPE: u64 = 0xf;
 const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_DENYWRITE: u64 = 0x800;
+const MAP_NORESERVE: u64 = 0x4000;
+const MAP_HUGETLB: u64 = 0x4_0000;
+/// Flags that every kind of mapping takes: what `MAP_SHARED_VALIDATE` validates.
+const MAP_KNOWN: u64 = 0x7c07_f9f3;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 
 const MREMAP_MAYMOVE: u64 = 1;
 const MREMAP_FIXED: u64 = 2;
 
 const MADV_DONTNEED: u64 = 4;
-/// Advice that needs nothing done: access patterns, huge pages, dumps, forks, lazy freeing, populating.
-const HARMLESS_ADVICE: [u64; 15] = [0, 1, 2, 3, 8, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21];
+const MADV_FREE: u64 = 8;
+const MADV_POPULATE_READ: u64 = 22;
+const MADV_POPULATE_WRITE: u64 = 23;
+const MADV_DONTNEED_LOCKED: u64 = 24;
+/// Advice that needs nothing done: access patterns, merging, huge pages, dumps, forks.
+const HARMLESS_ADVICE: [u64; 16] = [0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
+
+const PROT_GROWSDOWN: u64 = 0x0100_0000;
 
 const MREMAP_FLAGS: u64 = MREMAP_MAYMOVE | MREMAP_FIXED;
 
 /// Permissions from `PROT_` bits, which are the abi's.
 fn permissions(bits: u64) -> Result<Permissions, Errno> {
-    /// `PROT_GROWSDOWN` and `PROT_GROWSUP` do not change what is allowed.
-    const GROWS: u64 = 0x0300_0000;
-    Permissions::from_bits(bits & !GROWS).ok_or(Errno::EINVAL)
+    Permissions::from_bits(bits).ok_or(Errno::EINVAL)
 }
 
 /// `mmap(address, length, protection, flags, fd, offset)`.
-pub fn mmap(process: &mut Process, [address, length, protection, flags, fd, offset]: [u64; 6]) -> Result<u64, Errno> {
-    if !matches!(flags & MAP_TYPE, MAP_SHARED..=MAP_SHARED_VALIDATE) || !offset.is_multiple_of(PAGE_SIZE) {
+pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset]: [u64; 6]) -> Result<u64, Errno> {
+    if !offset.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
+    // The file is looked at first, as on Linux.
+    if flags & MAP_ANONYMOUS == 0 {
+        system.files.file(fd)?;
+    }
+    check_kind(flags)?;
     let permissions = permissions(protection & 7)?;
-    let bytes = length.checked_next_multiple_of(PAGE_SIZE).filter(|bytes| *bytes > 0).ok_or(Errno::EINVAL)?;
-    let file = if flags & MAP_ANONYMOUS == 0 {
-        let shared_writable = flags & MAP_TYPE != 2 && permissions.writable();
-        process.files.check_mappable(fd, shared_writable)?
-    } else {
-        None
-    };
-    let hint = address / PAGE_SIZE * PAGE_SIZE;
-    let range = if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
-        let range = if address == hint { pages(hint, bytes).map_err(|_| Errno::ENOMEM)? } else { return Err(Errno::EINVAL) };
-        if flags & MAP_FIXED == 0 && !process.memory.is_free(range) {
-            return Err(Errno::EEXIST);
+    let bytes = whole_pages(length, flags)?;
+    let is_private = flags & MAP_TYPE == MAP_PRIVATE;
+    let (file, sharing) = if flags & MAP_ANONYMOUS == 0 {
+        let writable = system.files.file(fd)?.writable();
+        let sharing = match (is_private, writable) {
+            (true, _) => Sharing::Private,
+            (false, false) => Sharing::Reads,
+            (false, true) => Sharing::Writes,
+        };
+        if offset.checked_add(bytes).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Errno::EOVERFLOW);
         }
-        range
+        system.before_read(fd, Some(offset), length);
+        (system.files.mappable(fd, sharing, permissions.writable())?, sharing)
     } else {
-        let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && process.memory.is_free(*range));
-        hinted.map_or_else(|| process.memory.find(bytes), Ok)?
+        (Mappable::Zero, Sharing::Private)
     };
-    let Some(()) = file else {
-        process.memory.map(range, permissions, Backing::Anonymous)?;
-        return Ok(range.start());
-    };
-    process.memory.map(range, Permissions::READ_WRITE, Backing::Copy)?;
-    process.files.copy_mapped(fd, offset, UserRange::new(range.start(), length)?)?;
-    if permissions != Permissions::READ_WRITE {
-        process.memory.protect(range, permissions)?;
+    // What may be written and will hardly ever fit is refused at once.
+    let commits = permissions.writable() && flags & MAP_NORESERVE == 0 && (is_private || file == Mappable::Zero);
+    if commits && bytes / PAGE_SIZE > memory::total() {
+        return Err(Errno::ENOMEM);
+    }
+    if !is_private
+        && flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0
+        && let Some(range) = shared_place(system, file, bytes, offset)
+    {
+        return map_for_all(system, range, permissions, file, sharing, (fd, offset));
+    }
+    let range = room(system, address, bytes, flags)?;
+    system.before_unmap(range);
+    system.leave_shared(range);
+    match file {
+        Mappable::Zero => system.memory.map(range, permissions, Backing::Anonymous)?,
+        Mappable::Blocks { first, end } => {
+            // Blocks are numbered with 32 bits; what lies beyond is beyond the file, too.
+            let block = u32::try_from(offset / PAGE_SIZE).ok().and_then(|offset| first.block.0.checked_add(offset)).unwrap_or(end.0);
+            let file_start = first.block;
+            let first = BlockAddress { block: BlockNumber(block.min(end.0)), ..first };
+            let blocks = Blocks::new(range.start(), first, end, sharing);
+            let copied = is_private && permissions.writable() && bytes <= COPIED_MAX && blocks.end() >= range.end();
+            // What cannot be read is missed when it is touched.
+            if flags & MAP_DENYWRITE != 0 && !permissions.writable() {
+                system.memory.map_program(range, permissions, blocks)?;
+            } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
+                system.memory.map(range, permissions, Backing::Blocks(blocks))?;
+            }
+            show(system, Backing::Blocks(blocks), file_start, fd)?;
+        }
+        Mappable::Bytes { size } => map_copy(system, range, permissions, fd, offset..size)?,
+        Mappable::Node { node } => {
+            let pages = NodePages::new(node, sharing, range.start(), offset);
+            system.map_node(range, permissions, pages)?;
+            show(system, Backing::Node(pages), BlockNumber(0), fd)?;
+        }
     }
     Ok(range.start())
 }
 
+/// Bytes of the pages that are to be mapped.
+fn whole_pages(length: u64, flags: u64) -> Result<u64, Errno> {
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // No large pages were set aside, as on most machines.
+    if flags & (MAP_ANONYMOUS | MAP_HUGETLB) == MAP_ANONYMOUS | MAP_HUGETLB {
+        return Err(Errno::ENOMEM);
+    }
+    length.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)
+}
+
+/// Makes a shared mapping that all processes can share.
+fn map_for_all(
+    system: &mut System,
+    range: PageRange,
+    permissions: Permissions,
+    file: Mappable,
+    sharing: Sharing,
+    (fd, offset): (u64, u64),
+) -> Result<u64, Errno> {
+    match file {
+        Mappable::Node { node } => {
+            let pages = NodePages::new(node, sharing, range.start(), offset);
+            system.map_shared_node(range, permissions, pages)?;
+            show(system, Backing::Node(pages), BlockNumber(0), fd)?;
+        }
+        _ => system.map_shared(range, permissions)?,
+    }
+    Ok(range.start())
+}
+
+/// Where a shared mapping goes that all processes can share.
+fn shared_place(system: &System, file: Mappable, bytes: u64, offset: u64) -> Option<PageRange> {
+    match file {
+        Mappable::Zero => system.place_shared(bytes, None).ok(),
+        Mappable::Node { node } => system.place_shared(bytes, Some((node, offset))).ok(),
+        _ => None,
+    }
+}
+
+/// Checks that flags say of one kind that a mapping is.
+fn check_kind(flags: u64) -> Result<(), Errno> {
+    match flags & MAP_TYPE {
+        MAP_SHARED | MAP_PRIVATE => Ok(()),
+        MAP_SHARED_VALIDATE if flags & MAP_ANONYMOUS != 0 => Err(Errno::EINVAL),
+        MAP_SHARED_VALIDATE if flags & !MAP_KNOWN != 0 => Err(Errno::EOPNOTSUPP),
+        MAP_SHARED_VALIDATE => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Where a mapping goes.
+fn room(system: &System, address: u64, bytes: u64, flags: u64) -> Result<PageRange, Errno> {
+    let hint = address / PAGE_SIZE * PAGE_SIZE;
+    if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
+        let range = if address == hint { pages(hint, bytes).map_err(|_| Errno::ENOMEM)? } else { return Err(Errno::EINVAL) };
+        if flags & MAP_FIXED == 0 && !system.memory.is_free(range) {
+            return Err(Errno::EEXIST);
+        }
+        return Ok(range);
+    }
+    let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && system.memory.is_free(*range));
+    hinted.map_or_else(|| system.memory.find(bytes, PAGE_SIZE), Ok)
+}
+
+/// Maps a copy of blocks of a file. Says whether all of them could be read.
+fn map_copied(
+    system: &mut System,
+    range: PageRange,
+    permissions: Permissions,
+    blocks: Blocks,
+    fd: u64,
+    offset: u64,
+) -> Result<bool, Errno> {
+    system.memory.map(range, permissions, Backing::Anonymous)?;
+    system.memory.note_copied(range, permissions, blocks);
+    let whole = UserRange::new(range.start(), range.bytes())?;
+    Ok(system.files.copy_mapped(fd, offset, whole).is_ok_and(|bytes| bytes > whole.length() - PAGE_SIZE))
+}
+
+/// Takes note of the file that a new mapping shows.
+fn show(system: &mut System, backing: Backing, first: BlockNumber, fd: u64) -> Result<(), Errno> {
+    let (place, name) = (system.files.place(fd)?, system.files.look(fd)?.name.clone());
+    system.memory.show(backing, first, place, name);
+    Ok(())
+}
+
+/// Maps a copy of what a file has in `part`, and nothing behind its last page.
+fn map_copy(system: &mut System, range: PageRange, permissions: Permissions, fd: u64, part: Range<u64>) -> Result<(), Errno> {
+    let bytes = part.end.saturating_sub(part.start).checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX);
+    let end = range.start().saturating_add(bytes).min(range.end());
+    if let Some(beyond) = PageRange::new(end, range.end()) {
+        system.memory.map(beyond, permissions, Backing::Beyond(None))?;
+    }
+    if let Some(copy) = PageRange::new(range.start(), end) {
+        system.memory.map(copy, Permissions::READ_WRITE, Backing::Copy)?;
+        system.files.copy_mapped(fd, part.start, UserRange::new(copy.start(), copy.bytes())?)?;
+        if permissions != Permissions::READ_WRITE {
+            system.memory.protect(copy, permissions)?;
+        }
+    }
+    Ok(())
+}
+
 /// `munmap(address, length)`.
-pub fn munmap(process: &mut Process, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.memory.unmap(pages(address, length)?)?;
+pub fn munmap(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let range = pages(address, length)?;
+    if system.memory.unmap_again(range) {
+        return Ok(0);
+    }
+    system.before_unmap(range);
+    system.leave_shared(range);
+    system.memory.unmap(range)?;
     Ok(0)
 }
 
 /// `mprotect(address, length, protection)`.
-pub fn mprotect(process: &mut Process, [address, length, protection, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let permissions = permissions(protection)?;
+pub fn mprotect(system: &mut System, [address, length, protection, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let permissions = permissions(protection & !PROT_GROWSDOWN)?;
     if length == 0 && address.is_multiple_of(PAGE_SIZE) {
         return Ok(0);
     }
-    process.memory.protect(pages(address, length)?, permissions)?;
+    let mut range = pages(address, length)?;
+    if protection & PROT_GROWSDOWN != 0 {
+        range = system.memory.down_the_stack(range).ok_or(Errno::EINVAL)?;
+    }
+    if !permissions.readable() {
+        // What was written could not be taken over later.
+        system.before_unmap(range);
+    }
+    system.memory.protect(range, permissions)?;
     Ok(0)
 }
 
 /// `brk(address)`.
-pub fn brk(process: &mut Process, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.memory.set_break(address))
+pub fn brk(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.memory.set_break(address))
 }
 
 /// `mremap(address, old_length, new_length, flags, new_address)`.
-pub fn mremap(process: &mut Process, [address, old_length, new_length, flags, new_address, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_address, _]: [u64; 6]) -> Result<u64, Errno> {
     let fixed = flags & MREMAP_FIXED != 0;
     if flags & !MREMAP_FLAGS != 0 || fixed && flags & MREMAP_MAYMOVE == 0 || old_length == 0 {
         return Err(Errno::EINVAL);
     }
-    let (old, bytes) = (pages(address, old_length)?, pages(address, new_length)?.bytes());
+    let (old, bytes) = (pages(address, old_length)?, whole_pages(new_length, 0)?);
     let target = match flags {
         _ if fixed => Target::At(new_address),
         MREMAP_MAYMOVE => Target::Anywhere,
         _ => Target::Stay,
     };
-    process.memory.remap(old, bytes, target)
+    system.take_over_all();
+    if is_shared(old.start()) && !fixed {
+        return system.remap_shared(old, bytes, target == Target::Anywhere);
+    }
+    let start = system.memory.remap(old, bytes, target)?;
+    if let Some(grown) = PageRange::new(start + old.bytes().min(bytes), start + bytes) {
+        system.fill_grown(grown)?;
+    }
+    Ok(start)
+}
+
+/// `msync(address, length, flags)`.
+pub fn msync(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const ASYNCHRONOUS: u64 = 1;
+    const INVALIDATE: u64 = 2;
+    const SYNCHRONOUS: u64 = 4;
+    let both = ASYNCHRONOUS | SYNCHRONOUS;
+    if flags & !(both | INVALIDATE) != 0 || flags & both == both || !address.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
+    let range = pages(address, length).map_err(|_| Errno::ENOMEM)?;
+    system.before_unmap(range);
+    if flags & SYNCHRONOUS != 0 && system.shows_nodes() {
+        system.files.sync_all()?;
+    }
+    if system.memory.is_covered(range) { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
 /// `madvise(address, length, advice)`.
-pub fn madvise(process: &mut Process, [address, length, advice, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn madvise(system: &mut System, [address, length, advice, ..]: [u64; 6]) -> Result<u64, Errno> {
     if length == 0 {
         return Ok(0);
     }
     let range = pages(address, length)?;
     match advice {
-        MADV_DONTNEED => process.memory.discard(range)?,
-        _ if !HARMLESS_ADVICE.contains(&advice) => return Err(Errno::EINVAL),
-        _ if !process.memory.is_covered(range) => return Err(Errno::ENOMEM),
+        MADV_FREE if system.memory.pieces(range).iter().any(|(_, region)| region.backing.is_file()) => return Err(Errno::EINVAL),
+        MADV_POPULATE_READ | MADV_POPULATE_WRITE => {
+            let wanted =
+                |permissions: Permissions| if advice == MADV_POPULATE_READ { permissions.readable() } else { permissions.writable() };
+            if !system.memory.pieces(range).iter().all(|(_, region)| wanted(region.permissions)) {
+                return Err(Errno::EINVAL);
+            }
+            if !system.memory.is_covered(range) {
+                return Err(Errno::ENOMEM);
+            }
+            memory::populate(range.start(), range.bytes())?;
+        }
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED => {
+            system.memory.discard(range)?;
+            system.renew(range)?;
+        }
+        _ if advice != MADV_FREE && !HARMLESS_ADVICE.contains(&advice) => return Err(Errno::EINVAL),
+        _ if !system.memory.is_covered(range) => return Err(Errno::ENOMEM),
         _ => {}
     }
     Ok(0)

@@ -1,23 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handlers of system calls, a module for each family: they take arguments apart, and ask the parts of the process.
 
+mod ancillary;
 pub mod attributes;
 pub mod control;
 pub mod directory;
+pub mod epoll;
+pub mod futex;
 pub mod identity;
+pub mod inotify;
 pub mod input_output;
+pub mod interfaces;
+pub mod ipc;
+pub mod locks;
 pub mod memory;
+pub mod messages;
+pub mod mqueue;
 pub mod names;
 pub mod open;
+pub mod pidfd;
 pub mod poll;
 pub mod proc;
+pub mod processes;
+pub mod pseudo;
 pub mod random;
+pub mod resident;
+pub mod rseq;
+pub mod scheduling;
+pub mod seals;
+pub mod settings;
+pub mod signalfd;
 pub mod signals;
 pub mod sizes;
+pub mod sockets;
+pub mod splice;
 pub mod stat;
 pub mod terminal;
-pub mod threads;
 pub mod time;
+pub mod timerfd;
 pub mod timers;
 pub mod users;
 pub mod xattr;

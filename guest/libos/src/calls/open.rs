@@ -5,34 +5,37 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::read;
 
-use crate::calls::proc;
+use crate::calls::{proc, terminal};
 use crate::credentials::WRITE;
 use crate::errno::Errno;
 use crate::files::event::Event;
 use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, resolve};
+use crate::files::pulse::Pulse;
 use crate::files::status::time;
+use crate::files::tree::content::seal;
 use crate::files::tree::node::Owner;
 use crate::files::{Kind, OPEN_MAX, OpenFile, OpenName, flag};
-use crate::process::Process;
+use crate::system::System;
+use crate::terminal::TerminalName;
 use crate::user::{self, set_words};
 
 /// `open(path, flags, mode)`.
-pub fn open(process: &mut Process, [path, flags, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    openat(process, [CURRENT, path, flags, mode, 0, 0])
+pub fn open(system: &mut System, [path, flags, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    openat(system, [CURRENT, path, flags, mode, 0, 0])
 }
 
 /// `creat(path, mode)`.
-pub fn creat(process: &mut Process, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    openat(process, [CURRENT, path, flag::CREATE | flag::WRITE_ONLY | flag::TRUNCATE, mode, 0, 0])
+pub fn creat(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    openat(system, [CURRENT, path, flag::CREATE | flag::WRITE_ONLY | flag::TRUNCATE, mode, 0, 0])
 }
 
 /// `openat(directory, path, flags, mode)`.
-pub fn openat(process: &mut Process, [directory, path, flags, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    open_at(process, directory, path, u64::from(flags as u32), mode, 0)
+pub fn openat(system: &mut System, [directory, path, flags, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    open_at(system, directory, path, u64::from(flags as u32), mode, 0)
 }
 
 /// `openat2(directory, path, how, size)`.
-pub fn openat2(process: &mut Process, [directory, path, how, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn openat2(system: &mut System, [directory, path, how, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Bytes of the first version of `struct open_how`, which is the only one.
     const SIZE: u64 = 24;
     const KNOWN: u64 = 0o37_777_703 | 0o100_000;
@@ -54,33 +57,65 @@ pub fn openat2(process: &mut Process, [directory, path, how, size, ..]: [u64; 6]
     if flags & !KNOWN != 0 || resolve & !RESOLVE != 0 || both || mode & !0o7777 != 0 || !makes && mode != 0 {
         return Err(Errno::EINVAL);
     }
-    open_at(process, directory, path, flags, mode, resolve)
+    open_at(system, directory, path, flags, mode, resolve)
 }
 
-fn open_at(process: &mut Process, directory: u64, path: u64, flags: u64, mode: u64, resolve: u64) -> Result<u64, Errno> {
+fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64, resolve: u64) -> Result<u64, Errno> {
     let path = user::path(path)?;
-    let mut file = process.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()))?;
-    if let Kind::Text(_, which, text) = &mut file.kind {
-        *text = proc::text(process, *which);
+    // A FIFO that waited for its other end is open already.
+    if let Some(fd) = system.thread.call.done.checked_sub(1) {
+        return await_other_end(system, fd);
+    }
+    // Nothing is made or emptied in vain.
+    system.files.free_from(0)?;
+    system.files.controlling = system.controlling();
+    let open = |system: &mut System| system.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()));
+    let mut file = if flags & flag::TRUNCATE != 0 { system.around_change(open)? } else { open(system)? };
+    if let Kind::Text(entry, which, text) = &mut file.kind {
+        *text = proc::text(system, *entry, *which)?;
     }
     let waits = file.waits();
-    let fd = process.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)?;
-    let is_there = |process: &mut Process| process.files.look(fd).is_ok_and(|file| !process.files.awaits_other_end(file)).then_some(());
-    if waits && let Err(error) = process.wait(NO_DEADLINE, is_there) {
-        process.files.close(fd)?;
-        return Err(error);
+    let pty = if let Kind::Slave(id, _) = file.kind { Some(TerminalName::Pseudo(id)) } else { None };
+    let fd = system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)?;
+    if let Some(terminal) = pty.filter(|_| flags & flag::NO_TERMINAL == 0) {
+        terminal::adopt(system, terminal);
     }
-    Ok(fd)
+    if waits {
+        system.files.start_to_wait(fd);
+        await_other_end(system, fd)
+    } else {
+        Ok(fd)
+    }
+}
+
+/// Waits until a FIFO that was opened has somebody at its other end. Other files have.
+fn await_other_end(system: &mut System, fd: u64) -> Result<u64, Errno> {
+    let is_there = |system: &mut System| system.files.look(fd).is_ok_and(|file| !system.files.awaits_other_end(file)).then_some(());
+    if is_there(system).is_some() {
+        return Ok(fd);
+    }
+    let channels = system.files.channels(fd);
+    match system.wait(&channels, NO_DEADLINE, is_there) {
+        Err(Errno::WAITS) => {
+            system.thread.call.done = fd + 1;
+            Err(Errno::WAITS)
+        }
+        Err(error) => {
+            system.files.close(fd)?;
+            Err(error)
+        }
+        Ok(_) => Ok(fd),
+    }
 }
 
 /// `close(fd)`.
-pub fn close(process: &mut Process, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.files.close(fd)?;
+pub fn close(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.close(fd)?;
     Ok(0)
 }
 
 /// `close_range(first, last, flags)`.
-pub fn close_range(process: &mut Process, [first, last, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn close_range(system: &mut System, [first, last, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     const UNSHARE: u64 = 2;
     const ON_EXEC_ONLY: u64 = 4;
     if first as u32 > last as u32 || flags & !(UNSHARE | ON_EXEC_ONLY) != 0 {
@@ -89,8 +124,8 @@ pub fn close_range(process: &mut Process, [first, last, flags, ..]: [u64; 6]) ->
     for fd in u64::from(first as u32)..=u64::from(last as u32).min(OPEN_MAX) {
         // Holes are no error.
         if flags & ON_EXEC_ONLY == 0 {
-            let _ = process.files.close(fd);
-        } else if let Ok(descriptor) = process.files.descriptor(fd) {
+            let _ = system.files.close(fd);
+        } else if let Ok(descriptor) = system.files.descriptor(fd) {
             descriptor.close_on_exec = true;
         }
     }
@@ -98,50 +133,48 @@ pub fn close_range(process: &mut Process, [first, last, flags, ..]: [u64; 6]) ->
 }
 
 /// `access(path, mode)`.
-pub fn access(process: &mut Process, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    faccessat2(process, [CURRENT, path, mode, 0, 0, 0])
+pub fn access(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    faccessat2(system, [CURRENT, path, mode, 0, 0, 0])
 }
 
 /// `faccessat(directory, path, mode)`.
-pub fn faccessat(process: &mut Process, [directory, path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    faccessat2(process, [directory, path, mode, 0, 0, 0])
+pub fn faccessat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    faccessat2(system, [directory, path, mode, 0, 0, 0])
 }
 
 /// `faccessat2(directory, path, mode, flags)`.
-pub fn faccessat2(process: &mut Process, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Ask for whom the process acts, not who started it.
     const AT_EACCESS: u64 = 0x200;
     if mode & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let files = &process.files;
+    let files = &system.files;
     let place = files.find_at(directory, &path, flags)?;
     let status = files.status(place)?;
-    let who = &files.who;
+    let who = &files.own.who;
     let may = if flags & AT_EACCESS != 0 {
         who.may(status.owner(), status.is_directory(), mode)
     } else {
         who.may_really(status.owner(), status.is_directory(), mode)
     };
     // What the libOS makes up cannot be written, whatever its permissions say.
-    let made_up = matches!(place, crate::files::tree::Place::Proc(_)) && mode & WRITE != 0;
+    let made_up = matches!(place, crate::files::tree::Place::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
     if may && !made_up { Ok(0) } else { Err(Errno::EACCES) }
 }
 
 /// `pipe(descriptors)`.
-pub fn pipe(process: &mut Process, [descriptors, ..]: [u64; 6]) -> Result<u64, Errno> {
-    pipe2(process, [descriptors, 0, 0, 0, 0, 0])
+pub fn pipe(system: &mut System, [descriptors, ..]: [u64; 6]) -> Result<u64, Errno> {
+    pipe2(system, [descriptors, 0, 0, 0, 0, 0])
 }
 
 /// `pipe2(descriptors, flags)`.
-pub fn pipe2(process: &mut Process, [descriptors, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Packets, which are not told apart here.
-    const DIRECT: u64 = 0o40_000;
-    if flags & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC | DIRECT) != 0 {
+pub fn pipe2(system: &mut System, [descriptors, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if flags & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC | flag::DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
-    let files = &mut process.files;
+    let files = &mut system.files;
     let kept = flags & !flag::CLOSE_ON_EXEC;
     let close_on_exec = flags & flag::CLOSE_ON_EXEC != 0;
     let id = files.pipes.open(None, true, true)?;
@@ -166,23 +199,23 @@ pub fn pipe2(process: &mut Process, [descriptors, flags, ..]: [u64; 6]) -> Resul
 }
 
 /// `eventfd2(count, flags)`.
-pub fn eventfd2(process: &mut Process, [count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn eventfd2(system: &mut System, [count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     const ONE_BY_ONE: u64 = 1;
     if flags & !(ONE_BY_ONE | flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let event = Event { count: u64::from(count as u32), one_by_one: flags & ONE_BY_ONE != 0 };
+    let event = Event { count: u64::from(count as u32), one_by_one: flags & ONE_BY_ONE != 0, pulse: Pulse::default() };
     let file = OpenFile::new(Kind::Event(event), flags & flag::NON_BLOCKING | flag::READ_WRITE);
-    process.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
+    system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
 }
 
 /// `eventfd(count)`.
-pub fn eventfd(process: &mut Process, [count, ..]: [u64; 6]) -> Result<u64, Errno> {
-    eventfd2(process, [count, 0, 0, 0, 0, 0])
+pub fn eventfd(system: &mut System, [count, ..]: [u64; 6]) -> Result<u64, Errno> {
+    eventfd2(system, [count, 0, 0, 0, 0, 0])
 }
 
 /// `memfd_create(name, flags)`.
-pub fn memfd_create(process: &mut Process, [name, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     const CLOSE_ON_EXEC: u64 = 1;
     const ALLOW_SEALING: u64 = 2;
     const NO_EXECUTE: u64 = 8;
@@ -196,12 +229,17 @@ pub fn memfd_create(process: &mut Process, [name, flags, ..]: [u64; 6]) -> Resul
     if name.len() > NAME_MAX {
         return Err(Errno::EINVAL);
     }
-    let files = &mut process.files;
+    let files = &mut system.files;
     let permissions = if flags & NO_EXECUTE != 0 { 0o666 } else { 0o777 };
-    let owner = Owner { uid: files.who.user.effective, gid: files.who.group.effective, permissions };
+    let owner = Owner { uid: files.own.who.user.effective, gid: files.own.who.group.effective, permissions };
     let root = files.tree.root();
     let id = files.nameless(root, owner, time(clock::wall()))?;
-    let mut file = OpenFile::new(Kind::Node(id), flag::READ_WRITE);
+    files.tree.node_mut(id)?.content_mut()?.seals = Some(match flags {
+        flags if flags & NO_EXECUTE != 0 => seal::EXECUTE,
+        flags if flags & ALLOW_SEALING != 0 => 0,
+        _ => seal::SEAL,
+    });
+    let mut file = OpenFile::new(Kind::Node(id), flag::READ_WRITE | flag::LARGE_FILE);
     file.name = Some(OpenName { directory: root, name: [b"memfd:", &*name].concat().into() });
     files.insert(file, flags & CLOSE_ON_EXEC != 0)
 }

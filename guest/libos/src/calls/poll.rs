@@ -9,32 +9,33 @@ use pando_rt::hypercall::NO_DEADLINE;
 use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::OPEN_MAX;
-use crate::files::readiness::{POLLIN, POLLOUT, Question};
-use crate::process::Process;
+use crate::files::readiness::{POLLERR, POLLIN, POLLOUT, POLLPRI, Question};
+use crate::system::System;
 use crate::user::{set_word32, set_words, timespec, word32, words};
+use crate::wait::Channel;
 
 /// Bytes of a `struct pollfd`.
 const POLLFD: u64 = 8;
 
 /// `poll(descriptors, count, timeout)`.
-pub fn poll(process: &mut Process, [descriptors, count, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn poll(system: &mut System, [descriptors, count, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = match timeout as i32 {
         milliseconds @ 0.. => clock::now().saturating_add(milliseconds as u64 * 1_000_000),
         _ => NO_DEADLINE,
     };
-    poll_until(process, descriptors, count, deadline)
+    poll_until(system, descriptors, count, deadline)
 }
 
 /// `ppoll(descriptors, count, timeout, mask, size)`.
-pub fn ppoll(process: &mut Process, [descriptors, count, timeout, mask, size, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn ppoll(system: &mut System, [descriptors, count, timeout, mask, size, _]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     if mask != 0 {
-        process.signals.set_mask_for_call(set(mask, size)?);
+        system.thread.signals.set_mask_for_call(set(mask, size)?);
     }
-    poll_until(process, descriptors, count, deadline)
+    poll_until(system, descriptors, count, deadline)
 }
 
-fn poll_until(process: &mut Process, descriptors: u64, count: u64, deadline: u64) -> Result<u64, Errno> {
+fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) -> Result<u64, Errno> {
     if count > OPEN_MAX {
         return Err(Errno::EINVAL);
     }
@@ -46,7 +47,7 @@ fn poll_until(process: &mut Process, descriptors: u64, count: u64, deadline: u64
         questions.push(if fd.cast_signed() < 0 { None } else { Some(Question { fd, wanted }) });
     }
     let asked: Vec<Question> = questions.iter().copied().flatten().collect();
-    let mut answers = wait(process, &asked, deadline)?.into_iter();
+    let mut answers = wait(system, &asked, deadline, |_| u16::MAX)?.into_iter();
     let mut answered = 0;
     for (index, question) in (0..count).zip(questions) {
         let ready = question.and_then(|_| answers.next()).unwrap_or_default();
@@ -56,59 +57,67 @@ fn poll_until(process: &mut Process, descriptors: u64, count: u64, deadline: u64
     Ok(answered)
 }
 
-/// Waits until one of the questions has an answer, or the clock reaches `deadline`. Returns the answers.
+/// Waits until one of the questions has an answer, or the clock reaches `deadline`. Returns the answers. `told`: the part of an answer that counts for
+/// who wants these events.
 ///
 /// # Errors
 /// `EINTR`: a signal came first.
-fn wait(process: &mut Process, questions: &[Question], deadline: u64) -> Result<Vec<u16>, Errno> {
-    loop {
-        let answers = process.files.wait(questions, deadline);
-        if answers.iter().any(|ready| *ready != 0) || clock::now() >= deadline {
-            return Ok(answers);
-        }
-        process.interruption().map_err(Errno::without_restart)?;
-    }
+fn wait(system: &mut System, questions: &[Question], deadline: u64, told: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
+    let asks_input = system.files.ask_input(questions);
+    let answers = |system: &mut System| {
+        system.look_around(asks_input);
+        let ready = system.files.answers(questions);
+        ready.iter().zip(questions).map(|(ready, question)| ready & told(question.wanted)).collect::<Vec<_>>()
+    };
+    let channels: Vec<Channel> = questions.iter().flat_map(|question| system.files.channels(question.fd.into())).collect();
+    let found = system.wait(&channels, deadline, |system| Some(answers(system)).filter(|answers| answers.iter().any(|ready| *ready != 0)));
+    Ok(found.map_err(Errno::without_restart)?.unwrap_or_else(|| questions.iter().map(|_| 0).collect()))
 }
 
 /// `select(count, read, write, except, timeout)`.
-pub fn select(process: &mut Process, [count, read, write, except, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn select(system: &mut System, [count, read, write, except, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = if timeout == 0 {
         NO_DEADLINE
     } else {
         let [seconds, microseconds] = words(timeout)?;
         clock::now().saturating_add(seconds.saturating_mul(1_000_000_000).saturating_add(microseconds.saturating_mul(1000)))
     };
-    select_until(process, count, [read, write, except], deadline)
+    select_until(system, count, [read, write, except], deadline)
 }
 
 /// `pselect6(count, read, write, except, timeout, mask)`.
-pub fn pselect6(process: &mut Process, [count, read, write, except, timeout, mask]: [u64; 6]) -> Result<u64, Errno> {
+pub fn pselect6(system: &mut System, [count, read, write, except, timeout, mask]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     if mask != 0 {
         // The sixth argument names two: where the set is, and its size.
         let [address, size] = words(mask)?;
         if address != 0 {
-            process.signals.set_mask_for_call(set(address, size)?);
+            system.thread.signals.set_mask_for_call(set(address, size)?);
         }
     }
-    select_until(process, count, [read, write, except], deadline)
+    select_until(system, count, [read, write, except], deadline)
 }
 
-fn select_until(process: &mut Process, count: u64, [read, write, except]: [u64; 3], deadline: u64) -> Result<u64, Errno> {
+fn select_until(system: &mut System, count: u64, [read, write, except]: [u64; 3], deadline: u64) -> Result<u64, Errno> {
     let count = count as u32;
     if u64::from(count) > OPEN_MAX {
         return Err(Errno::EINVAL);
     }
     let mut questions = Vec::new();
-    for (set, wanted) in [(read, POLLIN), (write, POLLOUT)] {
+    for (set, wanted) in [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)] {
         for fd in 0..count {
             if set != 0 && words::<1>(set.wrapping_add(u64::from(fd / 64) * 8))?[0] >> (fd % 64) & 1 != 0 {
-                process.files.get(fd.into())?;
+                system.files.get(fd.into())?;
                 questions.push(Question { fd, wanted });
             }
         }
     }
-    let answers = wait(process, &questions, deadline)?;
+    let told = |wanted| match wanted {
+        POLLOUT => POLLOUT | POLLERR,
+        POLLPRI => POLLPRI,
+        _ => u16::MAX,
+    };
+    let answers = wait(system, &questions, deadline, told)?;
     for set in [read, write, except].into_iter().filter(|set| *set != 0) {
         for word in 0..u64::from(count.div_ceil(64)) {
             set_words(set.wrapping_add(word * 8), &[0])?;
@@ -116,7 +125,11 @@ fn select_until(process: &mut Process, count: u64, [read, write, except]: [u64; 
     }
     let mut answered = 0;
     for (question, _) in questions.iter().zip(answers).filter(|(_, ready)| *ready != 0) {
-        let set = if question.wanted == POLLIN { read } else { write };
+        let set = match question.wanted {
+            POLLIN => read,
+            POLLOUT => write,
+            _ => except,
+        };
         let address = set.wrapping_add(u64::from(question.fd / 32) * 4);
         set_word32(address, word32(address)? | 1 << (question.fd % 32))?;
         answered += 1;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on signals.
 
+use alloc::vec::Vec;
+
 use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
 use crate::errno::Errno;
-use crate::process::{self, Process};
-use crate::signals::action::{ACTION_WORDS, Action};
+use crate::process::{FIRST, ProcessNumber};
+use crate::signals::action::{ACTION_WORDS, Action, Disposition};
 use crate::signals::info::{Info, code};
 use crate::signals::{Set, Signal};
+use crate::system::{Effect, System};
 use crate::user::{set_words, set_words_unless_null, timespec, words};
+use crate::wait::Channel;
 
 const SIZE_OF_SET: u64 = 8;
 
@@ -27,32 +31,35 @@ pub fn set(address: u64, size: u64) -> Result<Set, Errno> {
 }
 
 /// `rt_sigaction(signal, new, old, size)`.
-pub fn rt_sigaction(process: &mut Process, [signal, new, old, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn rt_sigaction(system: &mut System, [signal, new, old, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if size != SIZE_OF_SET {
         return Err(Errno::EINVAL);
     }
     let action = if new == 0 { None } else { Some(Action::from_words(words::<ACTION_WORDS>(new)?)) };
     let signal = Signal::from_number(signal)?;
-    let recorded = process.signals.action(signal);
+    let recorded = system.process.signals.action(signal);
     if let Some(action) = action {
         if matches!(signal, Signal::KILL | Signal::STOP) {
             return Err(Errno::EINVAL);
         }
-        process.signals.set_action(signal, action);
+        system.process.signals.set_action(signal, action);
+        if action.disposition(signal) == Disposition::Ignore {
+            system.drop_ignored(signal);
+        }
     }
     set_words_unless_null(old, &recorded.to_words())?;
     Ok(0)
 }
 
 /// `rt_sigprocmask(how, new, old, size)`.
-pub fn rt_sigprocmask(process: &mut Process, [how, new, old, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn rt_sigprocmask(system: &mut System, [how, new, old, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if size != SIZE_OF_SET {
         return Err(Errno::EINVAL);
     }
-    let before = process.signals.mask();
+    let before = system.thread.signals.mask();
     if new != 0 {
         let Set(given) = set(new, size)?;
-        process.signals.set_mask(match how as u32 {
+        system.thread.signals.set_mask(match how as u32 {
             0 => Set(before.0 | given),
             1 => Set(before.0 & !given),
             2 => Set(given),
@@ -64,21 +71,21 @@ pub fn rt_sigprocmask(process: &mut Process, [how, new, old, size, ..]: [u64; 6]
 }
 
 /// `rt_sigpending(set, size)`.
-pub fn rt_sigpending(process: &mut Process, [set, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn rt_sigpending(system: &mut System, [set, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if size > SIZE_OF_SET {
         return Err(Errno::EINVAL);
     }
-    let waiting = process.signals.pending().0 & process.signals.mask().0;
+    let waiting = system.pending().0 & system.thread.signals.mask().0;
     user::write(set, &waiting.to_le_bytes()[..size as usize])?;
     Ok(0)
 }
 
 /// `sigaltstack(new, old)`.
-pub fn sigaltstack(process: &mut Process, [new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let pointer = process.signals.stack_pointer;
-    let before = process.signals.stack;
+pub fn sigaltstack(system: &mut System, [new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let pointer = system.thread.signals.stack_pointer;
+    let before = system.thread.signals.stack;
     if new != 0 {
-        process.signals.stack = before.replaced(words(new)?, pointer)?;
+        system.thread.signals.stack = before.replaced(words(new)?, pointer)?;
     }
     let [start, state, size] = before.told(pointer);
     if old != 0 {
@@ -91,80 +98,123 @@ pub fn sigaltstack(process: &mut Process, [new, old, ..]: [u64; 6]) -> Result<u6
 }
 
 /// `rt_sigreturn()`: what it does is done when the call is over, to the context that it came from.
-pub fn rt_sigreturn(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    process.signals.returns = true;
+pub fn rt_sigreturn(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    system.effect = Some(Effect::Return);
     Ok(0)
 }
 
-/// `kill(process, signal)`: the process's number, its group's negated, and 0 mean it; -1 means everybody else, and there is nobody.
-pub fn kill(process: &mut Process, [target, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
-    match target as i32 {
-        0 => send(process, signal, code::USER),
-        -1 => Err(Errno::ESRCH),
-        target if u64::from(target.unsigned_abs()) == process::NUMBER => send(process, signal, code::USER),
-        _ => Err(Errno::ESRCH),
-    }
+/// Whether the running process may send this signal to another.
+pub(super) fn may_send(system: &System, to: ProcessNumber, signal: u64) -> bool {
+    let who = &system.files.own.who;
+    let Some(other) = system.files.of(to) else { return true };
+    let same_session = || system.process_of(to).is_some_and(|process| process.session == system.process.session);
+    who.is_root()
+        || [who.user.real, who.user.effective].iter().any(|user| [other.who.user.real, other.who.user.saved].contains(user))
+        || signal as u32 == u32::from(Signal::CONT.0) && same_session()
 }
 
-/// `tkill(thread, signal)`.
-pub fn tkill(process: &mut Process, [thread, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
-    tgkill(process, [process::NUMBER, thread, signal, 0, 0, 0])
-}
-
-/// `tgkill(process, thread, signal)`.
-pub fn tgkill(process: &mut Process, [target, thread, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if target as i32 <= 0 || thread as i32 <= 0 {
-        return Err(Errno::EINVAL);
-    }
-    if u64::from(target as u32) != process::NUMBER || u64::from(thread as u32) != process::NUMBER {
-        return Err(Errno::ESRCH);
-    }
-    send(process, signal, code::THREAD)
-}
-
-/// Sends a signal to the process itself.
-fn send(process: &mut Process, number: u64, code: i32) -> Result<u64, Errno> {
-    if number as u32 != 0 {
-        let signal = Signal::from_number(number)?;
-        process.signals.send(Info::sent(signal, code, process::NUMBER as u32, process.user()))?;
-    }
-    Ok(0)
-}
-
-/// `rt_sigqueueinfo(process, signal, information)`.
-pub fn rt_sigqueueinfo(process: &mut Process, [target, signal, information, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let mut bytes = [0; Info::SIZE];
-    user::read(information, &mut bytes)?;
-    if u64::from(target as u32) != process::NUMBER {
+/// `kill(process, signal)`: to a process, to its own group (0), to all others (-1), or to the group whose number is negated.
+pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let own = system.process.number;
+    let targets = match target as i32 {
+        0 => system.processes_where(|process| process.group == system.process.group),
+        -1 => system.processes_where(|process| process.number != own && process.number != FIRST),
+        target if target < 0 => system.processes_where(|process| process.group == target.unsigned_abs()),
+        target => system.processes_where(|process| process.number == target.unsigned_abs()),
+    };
+    if targets.is_empty() {
         return Err(Errno::ESRCH);
     }
     if signal as u32 != 0 {
-        process.signals.send(Info::given(Signal::from_number(signal)?, bytes))?;
+        Signal::from_number(signal)?;
     }
+    let allowed: Vec<ProcessNumber> = targets.into_iter().filter(|to| may_send(system, *to, signal)).collect();
+    if allowed.is_empty() {
+        return Err(Errno::EPERM);
+    }
+    if signal as u32 != 0 {
+        let info = Info::sent(Signal::from_number(signal)?, code::USER, own, system.user());
+        for to in allowed {
+            system.send(to, info)?;
+        }
+    }
+    Ok(0)
+}
+
+/// `tkill(thread, signal)`.
+pub fn tkill(system: &mut System, [thread, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if thread as i32 <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let process = system.thread_of(thread as u32).ok_or(Errno::ESRCH)?.process;
+    tgkill(system, [process.into(), thread, signal, 0, 0, 0])
+}
+
+/// `tgkill(process, thread, signal)`.
+pub fn tgkill(system: &mut System, [target, thread, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if target as i32 <= 0 || thread as i32 <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    check_thread(system, target, thread, signal)?;
+    if signal as u32 != 0 {
+        let signal = Signal::from_number(signal)?;
+        system.send_to_thread(thread as u32, Info::sent(signal, code::THREAD, system.process.number, system.user()))?;
+    }
+    Ok(0)
+}
+
+/// Checks that a thread is one of a process, and may be sent a signal.
+fn check_thread(system: &System, process: u64, thread: u64, signal: u64) -> Result<(), Errno> {
+    let process = process as u32;
+    system.thread_of(thread as u32).filter(|thread| thread.process == process).ok_or(Errno::ESRCH)?;
+    if may_send(system, process, signal) { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+/// A signal's information as a program made it up: nobody may pretend to be the system, or to have used `kill`, but towards itself.
+pub(super) fn given(system: &System, to: ProcessNumber, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
+    let mut bytes = [0; Info::SIZE];
+    user::read(information, &mut bytes)?;
+    if signal as u32 == 0 {
+        return Ok(None);
+    }
+    let info = Info::given(Signal::from_number(signal)?, bytes);
+    if (info.code() >= 0 || info.code() == code::THREAD) && to != system.process.number {
+        return Err(Errno::EPERM);
+    }
+    Ok(Some(info))
+}
+
+/// `rt_sigqueueinfo(process, signal, information)`.
+pub fn rt_sigqueueinfo(system: &mut System, [target, signal, information, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let to = target as u32;
+    let info = given(system, to, signal, information)?;
+    system.process_of(to).ok_or(Errno::ESRCH)?;
+    if !may_send(system, to, signal) {
+        return Err(Errno::EPERM);
+    }
+    info.map_or(Ok(()), |info| system.send(to, info))?;
     Ok(0)
 }
 
 /// `rt_tgsigqueueinfo(process, thread, signal, information)`.
-pub fn rt_tgsigqueueinfo(process: &mut Process, [target, thread, signal, information, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn rt_tgsigqueueinfo(system: &mut System, [target, thread, signal, information, ..]: [u64; 6]) -> Result<u64, Errno> {
     if target as i32 <= 0 || thread as i32 <= 0 {
         return Err(Errno::EINVAL);
     }
-    if u64::from(thread as u32) != process::NUMBER {
-        return Err(Errno::ESRCH);
-    }
-    rt_sigqueueinfo(process, [target, signal, information, 0, 0, 0])
+    let info = given(system, target as u32, signal, information)?;
+    check_thread(system, target, thread, signal)?;
+    info.map_or(Ok(()), |info| system.send_to_thread(thread as u32, info))?;
+    Ok(0)
 }
 
 /// `rt_sigtimedwait(set, information, timeout, size)`.
-pub fn rt_sigtimedwait(process: &mut Process, [wanted, information, timeout, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn rt_sigtimedwait(system: &mut System, [wanted, information, timeout, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     let wanted = set(wanted, size)?.without(Set::UNSTOPPABLE);
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
-    let taken = process.wait(deadline, |process| process.signals.take(wanted));
-    let info = match taken {
-        Ok(info) => info.ok_or(Errno::EAGAIN)?,
-        Err(_) => return Err(Errno::EINTR),
-    };
-    let info = process.seen(info);
+    let channel = Channel::Signal(system.process.number);
+    let taken = system.wait(&[channel], deadline, |system| system.take_signal(wanted)).map_err(Errno::without_restart)?;
+    let info = taken.ok_or(Errno::EAGAIN)?;
+    let info = system.seen(info);
     if information != 0 {
         user::write(information, info.bytes())?;
     }
@@ -172,13 +222,13 @@ pub fn rt_sigtimedwait(process: &mut Process, [wanted, information, timeout, siz
 }
 
 /// `pause()`.
-pub fn pause(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    process.wait(NO_DEADLINE, |_| None::<()>).and(Ok(0)).map_err(Errno::without_restart)
+pub fn pause(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    system.wait(&[], NO_DEADLINE, |_| None::<()>).and(Ok(0)).map_err(Errno::without_restart)
 }
 
 /// `rt_sigsuspend(set, size)`.
-pub fn rt_sigsuspend(process: &mut Process, [mask, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn rt_sigsuspend(system: &mut System, [mask, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     let mask = set(mask, size)?;
-    process.signals.set_mask_for_call(mask);
-    pause(process, [0; 6])
+    system.thread.signals.set_mask_for_call(mask);
+    pause(system, [0; 6])
 }

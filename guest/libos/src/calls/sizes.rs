@@ -7,63 +7,71 @@ use pando_rt::{clock, registers};
 use crate::credentials::WRITE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
+use crate::files::inotify::event;
 use crate::files::names::{CURRENT, Way};
 use crate::files::status::time;
 use crate::files::transfer::drop_privileges;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
 use crate::files::{Kind, flag};
-use crate::process::Process;
+use crate::system::System;
 use crate::user;
 
 /// `truncate(path, length)`.
-pub fn truncate(process: &mut Process, [path, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64, Errno> {
     if length.cast_signed() < 0 {
         return Err(Errno::EINVAL);
     }
-    let files = &mut process.files;
-    let place = files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    let path = user::path(path)?;
+    let files = &mut system.files;
+    let place = files.find(CURRENT, &path, Way::FOLLOW)?;
     match files.status(place)?.kind() {
         Some(FileType::Directory) => return Err(Errno::EISDIR),
-        Some(FileType::Regular) => files.check(place, WRITE)?,
+        Some(FileType::Regular) => files.check(place, WRITE).and_then(|()| files.check_not_running(place))?,
         _ => return Err(Errno::EINVAL),
     }
     let id = files.tree.own(place)?;
-    change(process, id, |content| content.resize(length))
-}
-
-/// `ftruncate(fd, length)`.
-pub fn ftruncate(process: &mut Process, [fd, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if length.cast_signed() < 0 {
-        return Err(Errno::EINVAL);
-    }
-    let file = process.files.file(fd)?;
-    if !file.writable() {
-        return Err(Errno::EINVAL);
-    }
-    let id = process.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
-    change(process, id, |content| content.resize(length))
-}
-
-/// Changes a file's content, and takes note of when.
-fn change(process: &mut Process, id: NodeId, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<u64, Errno> {
-    let is_root = process.files.who.is_root();
-    let node = process.files.tree.node_mut(id)?;
-    change(node.content_mut()?)?;
-    node.touch(time(clock::wall()));
-    if !is_root {
-        drop_privileges(&mut node.owner.permissions);
-    }
+    change(system, id, |content| content.check_resize(length).and_then(|()| content.resize(length)))?;
+    system.files.tell_at(CURRENT, &path, 0, event::MODIFY);
     Ok(0)
 }
 
+/// `ftruncate(fd, length)`.
+pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if length.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = system.files.file(fd)?;
+    if !file.writable() {
+        return Err(Errno::EINVAL);
+    }
+    let id = system.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
+    change(system, id, |content| content.check_resize(length).and_then(|()| content.resize(length)))?;
+    system.files.tell_open(fd, event::MODIFY);
+    Ok(0)
+}
+
+/// Changes a file's content, and takes note of when.
+fn change(system: &mut System, id: NodeId, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<u64, Errno> {
+    system.around_change(|system| {
+        let is_root = system.files.own.who.is_root();
+        let node = system.files.tree.node_mut(id)?;
+        change(node.content_mut()?)?;
+        node.touch(time(clock::wall()));
+        if !is_root {
+            drop_privileges(&mut node.owner.permissions);
+        }
+        Ok(0)
+    })
+}
+
 /// `fallocate(fd, mode, offset, length)`.
-pub fn fallocate(process: &mut Process, [fd, mode, offset, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) -> Result<u64, Errno> {
     const KEEP_SIZE: u64 = 1;
     const PUNCH_HOLE: u64 = 2;
     const ZERO_RANGE: u64 = 0x10;
     const KNOWN: u64 = KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE;
-    let file = process.files.file(fd)?;
+    let file = system.files.file(fd)?;
     if offset.cast_signed() < 0 || length.cast_signed() <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -88,17 +96,23 @@ pub fn fallocate(process: &mut Process, [fd, mode, offset, length, ..]: [u64; 6]
     if mode & PUNCH_HOLE == 0 && length / PAGE_SIZE > memory.quota.saturating_sub(memory.used) {
         return Err(Errno::ENOSPC);
     }
-    let id = process.files.writable_node(fd)?.ok_or(Errno::ENODEV)?;
-    change(process, id, |content| {
+    let id = system.files.writable_node(fd)?.ok_or(Errno::ENODEV)?;
+    change(system, id, |content| {
         if mode & both != 0 {
+            content.check_write(offset, 1)?;
             content.punch(offset, length)?;
         }
         if mode & PUNCH_HOLE == 0 {
+            if mode & KEEP_SIZE == 0 {
+                content.check_resize(end.max(content.size()))?;
+            }
             content.allocate(offset, length)?;
             if mode & KEEP_SIZE == 0 && end > content.size() {
                 content.resize(end)?;
             }
         }
         Ok(())
-    })
+    })?;
+    system.files.tell_open(fd, event::MODIFY);
+    Ok(0)
 }

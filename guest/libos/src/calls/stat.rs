@@ -8,7 +8,7 @@ use pando_rt::user::write;
 use crate::errno::Errno;
 use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, Way};
 use crate::files::tree::Place;
-use crate::process::Process;
+use crate::system::System;
 use crate::user;
 
 /// How fresh `statx` wants its answer: nothing here is ever stale.
@@ -23,32 +23,32 @@ fn check(flags: u64) -> Result<(), Errno> {
 }
 
 /// `stat(path, status)`.
-pub fn stat(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    newfstatat(process, [CURRENT, path, status, 0, 0, 0])
+pub fn stat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    newfstatat(system, [CURRENT, path, status, 0, 0, 0])
 }
 
 /// `lstat(path, status)`.
-pub fn lstat(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    newfstatat(process, [CURRENT, path, status, AT_SYMLINK_NOFOLLOW, 0, 0])
+pub fn lstat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    newfstatat(system, [CURRENT, path, status, AT_SYMLINK_NOFOLLOW, 0, 0])
 }
 
 /// `fstat(fd, status)`.
-pub fn fstat(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let known = process.files.status_of(process.files.look(fd)?)?;
+pub fn fstat(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let known = system.files.status_of(system.files.look(fd)?)?;
     write(status, &known.to_stat())?;
     Ok(0)
 }
 
 /// `newfstatat(directory, path, status, flags)`.
-pub fn newfstatat(process: &mut Process, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn newfstatat(system: &mut System, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     check(flags)?;
-    let place = process.files.find_at(directory, &user::path(path)?, flags)?;
-    write(status, &process.files.status(place)?.to_stat())?;
+    let place = system.files.find_at(directory, &user::path(path)?, flags)?;
+    write(status, &system.files.status(place)?.to_stat())?;
     Ok(0)
 }
 
 /// `statx(directory, path, flags, mask, status)`.
-pub fn statx(process: &mut Process, [directory, path, flags, mask, status, _]: [u64; 6]) -> Result<u64, Errno> {
+pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u64; 6]) -> Result<u64, Errno> {
     /// A bit that is kept for later.
     const RESERVED: u64 = 1 << 31;
     check(flags & !AT_STATX_SYNC_TYPE)?;
@@ -57,35 +57,36 @@ pub fn statx(process: &mut Process, [directory, path, flags, mask, status, _]: [
     }
     // A null path is an empty one.
     let place = if path == 0 && flags & AT_EMPTY_PATH != 0 {
-        process.files.find_at(directory, b"", flags)?
+        system.files.find_at(directory, b"", flags)?
     } else {
-        process.files.find_at(directory, &user::path(path)?, flags)?
+        system.files.find_at(directory, &user::path(path)?, flags)?
     };
-    write(status, &process.files.status(place)?.to_statx())?;
+    write(status, &system.files.status(place)?.to_statx())?;
     Ok(0)
 }
 
 /// `statfs(path, status)`.
-pub fn statfs(process: &mut Process, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = process.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
-    write_statfs(process, place, status)
+pub fn statfs(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = system.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    write_statfs(system, place, status)
 }
 
 /// `fstatfs(fd, status)`.
-pub fn fstatfs(process: &mut Process, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = process.files.place(fd)?;
-    write_statfs(process, place, status)
+pub fn fstatfs(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = system.files.place(fd)?;
+    write_statfs(system, place, status)
 }
 
 /// What is known of the file system that a place lies on: all that can be written lies in the cell's memory.
-fn write_statfs(process: &Process, place: Place, address: u64) -> Result<u64, Errno> {
+fn write_statfs(system: &System, place: Place, address: u64) -> Result<u64, Errno> {
     const OVERLAYFS: u64 = 0x794c_7630;
     const PROC: u64 = 0x9fa0;
     const PIPEFS: u64 = 0x5049_5045;
+    const SYSFS: u64 = 0x6265_6572;
     const NAME_MAX: u64 = 255;
     /// `ST_VALID`, which says that the others mean something, and `ST_RELATIME`.
     const FLAGS: u64 = 0x20 | 0x1000;
-    let tree = &process.files.tree;
+    let tree = &system.files.tree;
     let (kind, blocks, free, files) = match (place, tree.volume_of(place)) {
         (_, Some(volume)) => {
             let memory = registers::memory();
@@ -93,6 +94,7 @@ fn write_statfs(process: &Process, place: Place, address: u64) -> Result<u64, Er
             let free = memory.quota.saturating_sub(memory.used);
             (OVERLAYFS, image + memory.quota, free, free)
         }
+        (Place::Proc(entry), _) if entry.is_of_system() => (SYSFS, 0, 0, 0),
         (Place::Proc(_), _) => (PROC, 0, 0, 0),
         _ => (PIPEFS, 0, 0, 0),
     };

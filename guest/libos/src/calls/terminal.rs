@@ -1,52 +1,178 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Terminals: what a program may ask where the operator has one. Settings are accepted and change nothing: the line discipline is the host's.
+//! `ioctl` on terminals: the operator's, and pseudo terminals.
 
-use pando_rt::user::write;
+use pando_rt::user::{self, write};
 
 use crate::errno::Errno;
-use crate::process;
-use crate::user::set_word32;
+use crate::signals::Signal;
+use crate::system::System;
+use crate::terminal::TerminalName;
+use crate::terminal::settings::{SIZE, SIZE_WITH_SPEEDS};
+use crate::user::{set_word32, word32};
 
 const TCGETS: u32 = 0x5401;
 const TCSETS: u32 = 0x5402;
+const TCSETSW: u32 = 0x5403;
 const TCSETSF: u32 = 0x5404;
+const TCSBRK: u32 = 0x5409;
+const TCXONC: u32 = 0x540a;
+const TCFLSH: u32 = 0x540b;
+const TIOCEXCL: u32 = 0x540c;
+const TIOCNXCL: u32 = 0x540d;
+const TIOCSCTTY: u32 = 0x540e;
 const TIOCGPGRP: u32 = 0x540f;
 const TIOCSPGRP: u32 = 0x5410;
+const TIOCOUTQ: u32 = 0x5411;
+const TIOCSTI: u32 = 0x5412;
 const TIOCGWINSZ: u32 = 0x5413;
+const TIOCSWINSZ: u32 = 0x5414;
 const FIONREAD: u32 = 0x541b;
-
-/// `c_iflag` (ICRNL, IXON), `c_oflag` (OPOST, ONLCR), `c_cflag` (38400, CS8, CREAD), `c_lflag` (ISIG to ECHOKE, IEXTEN): those of a fresh Linux terminal.
-const MODES: [u32; 4] = [0x500, 0x5, 0xbf, 0x8a3b];
-/// The line discipline, then the control characters.
-const CHARACTERS: [u8; 20] = [0, 3, 28, 127, 21, 4, 0, 1, 0, 17, 19, 26, 0, 18, 15, 23, 22, 0, 0, 0];
-/// Rows and columns of a terminal whose size nobody knows.
-const SIZE: [u16; 4] = [24, 80, 0, 0];
+const TIOCNOTTY: u32 = 0x5422;
+const TIOCGETD: u32 = 0x5424;
+const TCSBRKP: u32 = 0x5425;
+const TIOCGSID: u32 = 0x5429;
+const TCGETS2: u32 = 0x802c_542a;
+const TCSETS2: u32 = 0x402c_542b;
+const TCSETSW2: u32 = 0x402c_542c;
+const TCSETSF2: u32 = 0x402c_542d;
 
 /// `ioctl` on a terminal.
 ///
 /// # Errors
-/// `ENOTTY` for what terminals here do not have, `EFAULT`.
-pub fn ioctl(request: u32, argument: u64) -> Result<u64, Errno> {
+/// `ENOTTY` for what terminals here do not have, `EFAULT`, `EINVAL`.
+pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u64) -> Result<u64, Errno> {
+    let (process, session) = (system.process.number, system.process.session);
+    let terminal = system.terminal_mut(name)?;
     match request {
-        TCGETS => {
-            let mut bytes = [0; 36];
-            for (room, word) in bytes.chunks_exact_mut(4).zip(MODES) {
-                room.copy_from_slice(&word.to_le_bytes());
+        TCGETS => write(argument, &terminal.settings.to_bytes()[..SIZE])?,
+        TCGETS2 => write(argument, &terminal.settings.to_bytes())?,
+        TCSETS | TCSETSW => set::<SIZE>(system, name, argument, false)?,
+        TCSETSF => set::<SIZE>(system, name, argument, true)?,
+        TCSETS2 | TCSETSW2 => set::<SIZE_WITH_SPEEDS>(system, name, argument, false)?,
+        TCSETSF2 => set::<SIZE_WITH_SPEEDS>(system, name, argument, true)?,
+        TCFLSH => match argument {
+            // What was typed; what was written is gone already.
+            0 | 2 => flush(system, name)?,
+            1 => {}
+            _ => return Err(Errno::EINVAL),
+        },
+        TCXONC => match argument {
+            0 => terminal.input.stopped = true,
+            1 => {
+                terminal.input.stopped = false;
+                system.wake(name.output());
             }
-            bytes[16..].copy_from_slice(&CHARACTERS);
-            write(argument, &bytes)?;
+            2 | 3 => {}
+            _ => return Err(Errno::EINVAL),
+        },
+        TIOCGPGRP | TIOCGSID if terminal.session != session => return Err(Errno::ENOTTY),
+        TIOCGPGRP => set_word32(argument, terminal.foreground)?,
+        TIOCGSID => set_word32(argument, terminal.session)?,
+        TIOCSPGRP => set_foreground(system, name, word32(argument)?)?,
+        TIOCSCTTY => take_terminal(system, name)?,
+        TIOCNOTTY if terminal.session == session => {
+            if process == session {
+                (terminal.session, terminal.foreground) = (0, 0);
+            }
         }
-        TCSETS..=TCSETSF | TIOCSPGRP => {}
-        TIOCGPGRP => set_word32(argument, process::NUMBER as u32)?,
         TIOCGWINSZ => {
             let mut bytes = [0; 8];
-            for (room, word) in bytes.chunks_exact_mut(2).zip(SIZE) {
+            for (room, word) in bytes.chunks_exact_mut(2).zip(terminal.size) {
                 room.copy_from_slice(&word.to_le_bytes());
             }
             write(argument, &bytes)?;
         }
-        FIONREAD => set_word32(argument, 0)?,
+        TIOCSWINSZ => {
+            let mut bytes = [0; 8];
+            user::read(argument, &mut bytes)?;
+            let word = |index: usize| u16::from_le_bytes([bytes[index * 2], bytes[index * 2 + 1]]);
+            if terminal.set_size([word(0), word(1), word(2), word(3)]) {
+                system.raise_at(name, Signal::WINCH);
+            }
+        }
+        FIONREAD => {
+            look(system, name);
+            let terminal = system.terminal(name)?;
+            let typed = terminal.input.readable(&terminal.settings);
+            set_word32(argument, typed as u32)?;
+        }
+        TIOCOUTQ | TIOCGETD => set_word32(argument, 0)?,
+        TIOCEXCL | TIOCNXCL | TCSBRK | TCSBRKP => {}
+        // Nobody types in another's name.
+        TIOCSTI => return Err(Errno::EIO),
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
+}
+
+/// Takes what was typed, if the keys come from the operator.
+fn look(system: &mut System, name: TerminalName) {
+    if name == TerminalName::Operator {
+        system.take_typed();
+    }
+}
+
+/// Puts a group of processes of the terminal's session into the foreground.
+fn set_foreground(system: &mut System, name: TerminalName, group: u32) -> Result<(), Errno> {
+    let session = system.process.session;
+    if system.terminal(name)?.session != session {
+        return Err(Errno::ENOTTY);
+    }
+    if group.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    system.check_foreground(name, Signal::TTOU)?;
+    let members = system.processes_where(|process| process.group == group);
+    let first = members.first().and_then(|number| system.process_of(*number)).ok_or(Errno::ESRCH)?;
+    if first.session != session {
+        return Err(Errno::EPERM);
+    }
+    system.terminal_mut(name)?.foreground = group;
+    Ok(())
+}
+
+/// Makes a terminal that was opened that of the running process's session, if it leads one without, and nobody has it.
+pub fn adopt(system: &mut System, name: TerminalName) {
+    // Otherwise it is a terminal like any other file.
+    let _ = take_terminal(system, name);
+}
+
+/// Makes the terminal that of the running process's session, which it leads.
+fn take_terminal(system: &mut System, name: TerminalName) -> Result<(), Errno> {
+    let process = &system.process;
+    let (number, session, group) = (process.number, process.session, process.group);
+    let has = system.controlling();
+    if has == Some(name) {
+        return Ok(());
+    }
+    let terminal = system.terminal_mut(name)?;
+    if number != session || terminal.session != 0 || has.is_some() {
+        return Err(Errno::EPERM);
+    }
+    (terminal.session, terminal.foreground) = (session, group);
+    Ok(())
+}
+
+/// Sets what the bytes say that were given, and drops what was typed if that is wanted.
+fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, flushes: bool) -> Result<(), Errno> {
+    let mut bytes = [0; N];
+    user::read(argument, &mut bytes)?;
+    system.check_foreground(name, Signal::TTOU)?;
+    // What was typed before is treated as it was to be then.
+    look(system, name);
+    let terminal = system.terminal_mut(name)?;
+    if flushes {
+        terminal.input.flush();
+    }
+    let settings = terminal.settings.with_bytes(&bytes);
+    terminal.set(settings);
+    // Who waits for a line may be content with less now.
+    system.wake(name.input());
+    Ok(())
+}
+
+fn flush(system: &mut System, name: TerminalName) -> Result<(), Errno> {
+    look(system, name);
+    system.terminal_mut(name)?.input.flush();
+    Ok(())
 }

@@ -3,8 +3,8 @@
 
 use crate::calls::time::TIMER_ABSTIME;
 use crate::errno::Errno;
-use crate::process::{self, Process};
 use crate::signals::Signal;
+use crate::system::System;
 use crate::timers::{Clock, Interval, Setting, Timer};
 use crate::user::{NANOSECONDS, set_word32, set_words, words};
 
@@ -12,19 +12,19 @@ use crate::user::{NANOSECONDS, set_word32, set_words, words};
 const MICROSECOND: u64 = 1000;
 
 /// `alarm(seconds)`.
-pub fn alarm(process: &mut Process, [seconds, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn alarm(system: &mut System, [seconds, ..]: [u64; 6]) -> Result<u64, Errno> {
     let value = u64::from(seconds as u32) * NANOSECONDS;
-    let before = set_interval(process, Interval::Real, Setting { value, interval: 0 }).value;
+    let before = set_interval(system, Interval::Real, Setting { value, interval: 0 }).value;
     let (seconds, rest) = (before / NANOSECONDS, before % NANOSECONDS);
     // Rounded, but never to nothing.
     Ok(if rest >= NANOSECONDS / 2 || seconds == 0 && rest > 0 { seconds + 1 } else { seconds })
 }
 
 /// `setitimer(which, new, old)`.
-pub fn setitimer(process: &mut Process, [which, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn setitimer(system: &mut System, [which, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     // Linux takes no value for one that stops the timer.
     let setting = if new == 0 { Setting::default() } else { timeval_setting(words(new)?)? };
-    let before = set_interval(process, interval(which)?, setting);
+    let before = set_interval(system, interval(which)?, setting);
     if old != 0 {
         tell_interval(old, before)?;
     }
@@ -32,10 +32,10 @@ pub fn setitimer(process: &mut Process, [which, new, old, ..]: [u64; 6]) -> Resu
 }
 
 /// `getitimer(which, value)`.
-pub fn getitimer(process: &mut Process, [which, value, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn getitimer(system: &mut System, [which, value, ..]: [u64; 6]) -> Result<u64, Errno> {
     let which = interval(which)?;
-    let now = process.moment();
-    tell_interval(value, process.timers.interval(which).setting(now))?;
+    let now = system.moment();
+    tell_interval(value, system.process.timers.interval(which).setting(now))?;
     Ok(0)
 }
 
@@ -62,19 +62,19 @@ fn tell_interval(address: u64, Setting { value, interval }: Setting) -> Result<(
 }
 
 /// Sets one of the three timers. Returns what it was set to.
-fn set_interval(process: &mut Process, which: Interval, Setting { value, interval }: Setting) -> Setting {
-    let now = process.moment();
-    let timer = process.timers.interval(which);
+fn set_interval(system: &mut System, which: Interval, Setting { value, interval }: Setting) -> Setting {
+    let now = system.moment();
+    let timer = system.process.timers.interval(which);
     let before = timer.setting(now);
     let next = (value > 0).then(|| now.of(which.source()).saturating_add(value));
     *timer = Timer::new(which.source());
     timer.set(next, if value > 0 { interval } else { 0 });
-    process.watch_timers();
+    system.watch_timers();
     before
 }
 
 /// `timer_create(clock, event, timer)`.
-pub fn timer_create(process: &mut Process, [clock, event, timer, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn timer_create(system: &mut System, [clock, event, timer, ..]: [u64; 6]) -> Result<u64, Errno> {
     const SIGNAL: u32 = 0;
     const NOTHING: u32 = 1;
     const THREAD: u32 = 4;
@@ -87,25 +87,27 @@ pub fn timer_create(process: &mut Process, [clock, event, timer, ..]: [u64; 6]) 
         match (kind >> 32) as u32 {
             SIGNAL => Some(Some((Signal::from_number(number)?, value))),
             NOTHING => Some(None),
-            THREAD if thread as u32 == process::NUMBER as u32 => Some(Some((Signal::from_number(number)?, value))),
+            THREAD if system.thread_of(thread as u32).is_some_and(|thread| thread.process == system.process.number) => {
+                Some(Some((Signal::from_number(number)?, value)))
+            }
             _ => return Err(Errno::EINVAL),
         }
     };
     let given = |number: u32| signal.unwrap_or(Some((Signal::ALRM, number.into())));
-    let number = process.timers.create(clock, given).ok_or(Errno::EAGAIN)?;
+    let number = system.process.timers.create(clock, given).ok_or(Errno::EAGAIN)?;
     set_word32(timer, number).map(|()| 0).inspect_err(|_| {
-        process.timers.delete(number);
+        system.process.timers.delete(number);
     })
 }
 
 /// `timer_settime(timer, flags, new, old)`.
-pub fn timer_settime(process: &mut Process, [number, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn timer_settime(system: &mut System, [number, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     if new == 0 {
         return Err(Errno::EINVAL);
     }
     let Setting { value, interval } = timespec_setting(words(new)?)?;
-    let now = process.moment();
-    let created = process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
+    let now = system.moment();
+    let created = system.process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
     let before = created.timer.setting(now);
     let next = match value {
         0 => None,
@@ -114,9 +116,9 @@ pub fn timer_settime(process: &mut Process, [number, flags, new, old, ..]: [u64;
     };
     created.timer.set(next, interval);
     // What it has sent for its former setting is not seen any more.
-    process.signals.drop_where(|info| info.is_from_timer(number as u32));
-    process.timers.forget_signal(number as u32);
-    process.watch_timers();
+    system.process.signals.pending.drop_where(|info| info.is_from_timer(number as u32));
+    system.process.timers.forget_signal(number as u32);
+    system.watch_timers();
     if old != 0 {
         tell_setting(old, before)?;
     }
@@ -146,9 +148,9 @@ pub fn tell_setting(address: u64, Setting { value, interval }: Setting) -> Resul
 }
 
 /// `timer_gettime(timer, value)`.
-pub fn timer_gettime(process: &mut Process, [number, value, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let now = process.moment();
-    let created = process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
+pub fn timer_gettime(system: &mut System, [number, value, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let now = system.moment();
+    let created = system.process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
     if created.signal.is_none() {
         // Nobody else takes note.
         created.timer.take(now);
@@ -159,16 +161,16 @@ pub fn timer_gettime(process: &mut Process, [number, value, ..]: [u64; 6]) -> Re
 }
 
 /// `timer_getoverrun(timer)`.
-pub fn timer_getoverrun(process: &mut Process, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
-    process.timers.get(number as u32).map(|created| created.last_overrun.into()).ok_or(Errno::EINVAL)
+pub fn timer_getoverrun(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.process.timers.get(number as u32).map(|created| created.last_overrun.into()).ok_or(Errno::EINVAL)
 }
 
 /// `timer_delete(timer)`.
-pub fn timer_delete(process: &mut Process, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if !process.timers.delete(number as u32) {
+pub fn timer_delete(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if !system.process.timers.delete(number as u32) {
         return Err(Errno::EINVAL);
     }
-    process.signals.drop_where(|info| info.is_from_timer(number as u32));
-    process.watch_timers();
+    system.process.signals.pending.drop_where(|info| info.is_from_timer(number as u32));
+    system.watch_timers();
     Ok(0)
 }

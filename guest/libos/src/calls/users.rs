@@ -3,7 +3,7 @@
 
 use crate::credentials::{Credentials, Roles};
 use crate::errno::Errno;
-use crate::process::Process;
+use crate::system::System;
 use crate::user::{set_word32, word32};
 
 /// In place of an id: leave it as it is.
@@ -12,33 +12,33 @@ const SAME: u32 = u32::MAX;
 const GROUPS_MAX: u64 = 65_536;
 
 /// `getuid()`.
-pub fn getuid(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.files.who.user.real.into())
+pub fn getuid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.files.own.who.user.real.into())
 }
 
 /// `geteuid()`.
-pub fn geteuid(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.files.who.user.effective.into())
+pub fn geteuid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.files.own.who.user.effective.into())
 }
 
 /// `getgid()`.
-pub fn getgid(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.files.who.group.real.into())
+pub fn getgid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.files.own.who.group.real.into())
 }
 
 /// `getegid()`.
-pub fn getegid(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.files.who.group.effective.into())
+pub fn getegid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.files.own.who.group.effective.into())
 }
 
 /// `getresuid(real, effective, saved)`.
-pub fn getresuid(process: &mut Process, arguments: [u64; 6]) -> Result<u64, Errno> {
-    write_roles(process.files.who.user, arguments)
+pub fn getresuid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
+    write_roles(system.files.own.who.user, arguments)
 }
 
 /// `getresgid(real, effective, saved)`.
-pub fn getresgid(process: &mut Process, arguments: [u64; 6]) -> Result<u64, Errno> {
-    write_roles(process.files.who.group, arguments)
+pub fn getresgid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
+    write_roles(system.files.own.who.group, arguments)
 }
 
 fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -60,18 +60,18 @@ fn group(who: &mut Credentials) -> &mut Roles {
 }
 
 /// `setuid(user)`.
-pub fn setuid(process: &mut Process, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_one(process, user, id as u32)
+pub fn setuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_one(system, user, id as u32)
 }
 
 /// `setgid(group)`.
-pub fn setgid(process: &mut Process, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_one(process, group, id as u32)
+pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_one(system, group, id as u32)
 }
 
 /// Root takes all roles of an id, others only act as somebody else.
-fn set_one(process: &mut Process, which: Which, id: u32) -> Result<u64, Errno> {
-    let who = &mut process.files.who;
+fn set_one(system: &mut System, which: Which, id: u32) -> Result<u64, Errno> {
+    let who = &mut system.files.own.who;
     let is_root = who.is_root();
     let roles = which(who);
     match id {
@@ -84,17 +84,17 @@ fn set_one(process: &mut Process, which: Which, id: u32) -> Result<u64, Errno> {
 }
 
 /// `setreuid(real, effective)`.
-pub fn setreuid(process: &mut Process, [real, effective, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_two(process, user, real as u32, effective as u32)
+pub fn setreuid(system: &mut System, [real, effective, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_two(system, user, real as u32, effective as u32)
 }
 
 /// `setregid(real, effective)`.
-pub fn setregid(process: &mut Process, [real, effective, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_two(process, group, real as u32, effective as u32)
+pub fn setregid(system: &mut System, [real, effective, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_two(system, group, real as u32, effective as u32)
 }
 
-fn set_two(process: &mut Process, which: Which, real: u32, effective: u32) -> Result<u64, Errno> {
-    let who = &mut process.files.who;
+fn set_two(system: &mut System, which: Which, real: u32, effective: u32) -> Result<u64, Errno> {
+    let who = &mut system.files.own.who;
     let is_root = who.is_root();
     let roles = which(who);
     let old = *roles;
@@ -112,17 +112,17 @@ fn set_two(process: &mut Process, which: Which, real: u32, effective: u32) -> Re
 }
 
 /// `setresuid(real, effective, saved)`.
-pub fn setresuid(process: &mut Process, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_three(process, user, [real, effective, saved])
+pub fn setresuid(system: &mut System, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_three(system, user, [real, effective, saved])
 }
 
 /// `setresgid(real, effective, saved)`.
-pub fn setresgid(process: &mut Process, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_three(process, group, [real, effective, saved])
+pub fn setresgid(system: &mut System, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_three(system, group, [real, effective, saved])
 }
 
-fn set_three(process: &mut Process, which: Which, ids: [u64; 3]) -> Result<u64, Errno> {
-    let who = &mut process.files.who;
+fn set_three(system: &mut System, which: Which, ids: [u64; 3]) -> Result<u64, Errno> {
+    let who = &mut system.files.own.who;
     let is_root = who.is_root();
     let roles = which(who);
     let [real, effective, saved] = ids.map(|id| id as u32);
@@ -138,18 +138,18 @@ fn set_three(process: &mut Process, which: Which, ids: [u64; 3]) -> Result<u64, 
 }
 
 /// `setfsuid(user)`: files are asked as whom the process acts; the answer is who that is.
-pub fn setfsuid(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.files.who.user.effective.into())
+pub fn setfsuid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.files.own.who.user.effective.into())
 }
 
 /// `setfsgid(group)`.
-pub fn setfsgid(process: &mut Process, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(process.files.who.group.effective.into())
+pub fn setfsgid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.files.own.who.group.effective.into())
 }
 
 /// `getgroups(size, list)`.
-pub fn getgroups(process: &mut Process, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let groups = &process.files.who.groups;
+pub fn getgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let groups = &system.files.own.who.groups;
     let count = groups.len() as u64;
     if (size as i32) < 0 || size as u32 != 0 && u64::from(size as u32) < count {
         return Err(Errno::EINVAL);
@@ -163,13 +163,13 @@ pub fn getgroups(process: &mut Process, [size, list, ..]: [u64; 6]) -> Result<u6
 }
 
 /// `setgroups(size, list)`.
-pub fn setgroups(process: &mut Process, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if !process.files.who.is_root() {
+pub fn setgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if !system.files.own.who.is_root() {
         return Err(Errno::EPERM);
     }
     if size > GROUPS_MAX {
         return Err(Errno::EINVAL);
     }
-    process.files.who.groups = (0..size).map(|index| word32(list.wrapping_add(index * 4))).collect::<Result<_, _>>()?;
+    system.files.own.who.groups = (0..size).map(|index| word32(list.wrapping_add(index * 4))).collect::<Result<_, _>>()?;
     Ok(0)
 }

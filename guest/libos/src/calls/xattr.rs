@@ -10,11 +10,12 @@ use pando_rt::user::{UserRange, read};
 use crate::credentials::{READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-use crate::files::names::{CURRENT, Way};
+use crate::files::inotify::event;
+use crate::files::names::{AT_SYMLINK_NOFOLLOW, CURRENT, Way};
 use crate::files::status::time;
 use crate::files::transfer::deliver;
 use crate::files::tree::{Place, Setting, VALUE_MAX};
-use crate::process::Process;
+use crate::system::System;
 use crate::user::{self, Path};
 
 /// Bytes that the name of an attribute may have.
@@ -31,25 +32,31 @@ fn name(address: u64) -> Result<Path, Errno> {
 }
 
 /// What a path names, through a link at its end or not.
-fn find(process: &Process, path: u64, way: Way) -> Result<Place, Errno> {
-    process.files.find(CURRENT, &user::path(path)?, way)
+fn find(system: &System, path: u64, way: Way) -> Result<Place, Errno> {
+    system.files.find(CURRENT, &user::path(path)?, way)
 }
 
 /// What a descriptor stands for.
-fn opened(process: &mut Process, fd: u64) -> Result<Place, Errno> {
-    process.files.file(fd)?;
-    process.files.place(fd)
+fn opened(system: &mut System, fd: u64) -> Result<Place, Errno> {
+    system.files.file(fd)?;
+    system.files.place(fd)
+}
+
+/// Tells that what a path names has changed.
+fn tell_at(system: &mut System, path: u64, flags: u64) -> Result<u64, Errno> {
+    system.files.tell_at(CURRENT, &user::path(path)?, flags, event::ATTRIB);
+    Ok(0)
 }
 
 /// Whether an attribute of this name may be read or written, as `wanted` says.
-fn check(process: &Process, place: Place, name: &[u8], wanted: u64) -> Result<(), Errno> {
-    let status = process.files.status(place)?;
-    let who = &process.files.who;
+fn check(system: &System, place: Place, name: &[u8], wanted: u64) -> Result<(), Errno> {
+    let status = system.files.status(place)?;
+    let who = &system.files.own.who;
     if name.starts_with(b"user.") && name.len() > 5 {
         if !matches!(status.kind(), Some(FileType::Regular | FileType::Directory)) {
             return Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA });
         }
-        return process.files.check(place, wanted);
+        return system.files.check(place, wanted);
     }
     let rest = |prefix: &[u8]| name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
     if matches!(name, b"user." | b"trusted." | b"security.") {
@@ -77,13 +84,13 @@ fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
     if done < length { Err(Errno::EFAULT) } else { Ok(length) }
 }
 
-fn get(process: &Process, place: Place, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
+fn get(system: &System, place: Place, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
     let name = name(attribute)?;
-    check(process, place, &name, READ)?;
-    hand_over(process.files.tree.attribute(place, &name)?, value, size)
+    check(system, place, &name, READ)?;
+    hand_over(system.files.tree.attribute(place, &name)?, value, size)
 }
 
-fn set(process: &mut Process, place: Place, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
+fn set(system: &mut System, place: Place, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
     let how = match flags as u32 {
         0 => Setting::Always,
         1 => Setting::New,
@@ -96,15 +103,15 @@ fn set(process: &mut Process, place: Place, [attribute, value, size, flags]: [u6
     bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
     bytes.resize(size, 0);
     read(value, &mut bytes)?;
-    check(process, place, &name, WRITE)?;
-    process.files.tree.set_attribute(place, &name, bytes.into(), how, now())?;
+    check(system, place, &name, WRITE)?;
+    system.files.tree.set_attribute(place, &name, bytes.into(), how, now())?;
     Ok(0)
 }
 
-fn list(process: &Process, place: Place, [address, size]: [u64; 2]) -> Result<u64, Errno> {
-    let is_root = process.files.who.is_root();
+fn list(system: &System, place: Place, [address, size]: [u64; 2]) -> Result<u64, Errno> {
+    let is_root = system.files.own.who.is_root();
     let mut names = vec![];
-    process.files.tree.attribute_names(place, |prefix, rest| {
+    system.files.tree.attribute_names(place, |prefix, rest| {
         if is_root || !prefix.starts_with(b"trusted.") {
             names.extend_from_slice(prefix);
             names.extend_from_slice(rest);
@@ -115,77 +122,85 @@ fn list(process: &Process, place: Place, [address, size]: [u64; 2]) -> Result<u6
     hand_over(&names, address, size)
 }
 
-fn remove(process: &mut Process, place: Place, attribute: u64) -> Result<u64, Errno> {
+fn remove(system: &mut System, place: Place, attribute: u64) -> Result<u64, Errno> {
     let name = name(attribute)?;
-    check(process, place, &name, WRITE)?;
-    process.files.tree.remove_attribute(place, &name, now())?;
+    check(system, place, &name, WRITE)?;
+    system.files.tree.remove_attribute(place, &name, now())?;
     Ok(0)
 }
 
 /// `getxattr(path, name, value, size)`.
-pub fn getxattr(process: &mut Process, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    get(process, find(process, path, Way::FOLLOW)?, [name, value, size])
+pub fn getxattr(system: &mut System, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    get(system, find(system, path, Way::FOLLOW)?, [name, value, size])
 }
 
 /// `lgetxattr(path, name, value, size)`.
-pub fn lgetxattr(process: &mut Process, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    get(process, find(process, path, Way::KEEP)?, [name, value, size])
+pub fn lgetxattr(system: &mut System, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    get(system, find(system, path, Way::KEEP)?, [name, value, size])
 }
 
 /// `fgetxattr(fd, name, value, size)`.
-pub fn fgetxattr(process: &mut Process, [fd, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(process, fd)?;
-    get(process, place, [name, value, size])
+pub fn fgetxattr(system: &mut System, [fd, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(system, fd)?;
+    get(system, place, [name, value, size])
 }
 
 /// `setxattr(path, name, value, size, flags)`.
-pub fn setxattr(process: &mut Process, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(process, path, Way::FOLLOW)?;
-    set(process, place, [name, value, size, flags])
+pub fn setxattr(system: &mut System, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(system, path, Way::FOLLOW)?;
+    set(system, place, [name, value, size, flags])?;
+    tell_at(system, path, 0)
 }
 
 /// `lsetxattr(path, name, value, size, flags)`.
-pub fn lsetxattr(process: &mut Process, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(process, path, Way::KEEP)?;
-    set(process, place, [name, value, size, flags])
+pub fn lsetxattr(system: &mut System, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(system, path, Way::KEEP)?;
+    set(system, place, [name, value, size, flags])?;
+    tell_at(system, path, AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fsetxattr(fd, name, value, size, flags)`.
-pub fn fsetxattr(process: &mut Process, [fd, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(process, fd)?;
-    set(process, place, [name, value, size, flags])
+pub fn fsetxattr(system: &mut System, [fd, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(system, fd)?;
+    set(system, place, [name, value, size, flags])?;
+    system.files.tell_open(fd, event::ATTRIB);
+    Ok(0)
 }
 
 /// `listxattr(path, list, size)`.
-pub fn listxattr(process: &mut Process, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    list(process, find(process, path, Way::FOLLOW)?, [address, size])
+pub fn listxattr(system: &mut System, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(system, find(system, path, Way::FOLLOW)?, [address, size])
 }
 
 /// `llistxattr(path, list, size)`.
-pub fn llistxattr(process: &mut Process, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    list(process, find(process, path, Way::KEEP)?, [address, size])
+pub fn llistxattr(system: &mut System, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    list(system, find(system, path, Way::KEEP)?, [address, size])
 }
 
 /// `flistxattr(fd, list, size)`.
-pub fn flistxattr(process: &mut Process, [fd, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(process, fd)?;
-    list(process, place, [address, size])
+pub fn flistxattr(system: &mut System, [fd, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(system, fd)?;
+    list(system, place, [address, size])
 }
 
 /// `removexattr(path, name)`.
-pub fn removexattr(process: &mut Process, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(process, path, Way::FOLLOW)?;
-    remove(process, place, name)
+pub fn removexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(system, path, Way::FOLLOW)?;
+    remove(system, place, name)?;
+    tell_at(system, path, 0)
 }
 
 /// `lremovexattr(path, name)`.
-pub fn lremovexattr(process: &mut Process, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(process, path, Way::KEEP)?;
-    remove(process, place, name)
+pub fn lremovexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = find(system, path, Way::KEEP)?;
+    remove(system, place, name)?;
+    tell_at(system, path, AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fremovexattr(fd, name)`.
-pub fn fremovexattr(process: &mut Process, [fd, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(process, fd)?;
-    remove(process, place, name)
+pub fn fremovexattr(system: &mut System, [fd, name, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let place = opened(system, fd)?;
+    remove(system, place, name)?;
+    system.files.tell_open(fd, event::ATTRIB);
+    Ok(0)
 }

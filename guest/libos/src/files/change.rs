@@ -2,6 +2,7 @@
 //! Making, removing and moving names, in Linux's order of checks.
 
 use super::Files;
+use super::inotify::event;
 use super::names::{CURRENT, Found, Last, Name, Way};
 use super::tree::node::{Body, Owner};
 use super::tree::{Named, Place};
@@ -62,7 +63,7 @@ impl Files {
         let body = match new {
             New::Directory => super::Tree::empty_directory(found.directory),
             New::File(FileType::Regular, _) => Body::Regular(super::tree::content::Content::default()),
-            New::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.who.is_root() => return Err(Errno::EPERM),
+            New::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.own.who.is_root() => return Err(Errno::EPERM),
             New::File(kind, numbers) => Body::Special(kind, numbers),
             New::Symlink(target) => {
                 owner.permissions = 0o777;
@@ -70,6 +71,7 @@ impl Files {
             }
         };
         self.tree.create(Named { directory: found.directory, name: name.bytes() }, body, owner, now)?;
+        self.tell_name(found.directory, name.bytes(), matches!(new, New::Directory), event::CREATE);
         Ok(())
     }
 
@@ -91,7 +93,7 @@ impl Files {
     pub fn link(&mut self, from: At<'_>, to: At<'_>, follow: bool, by_descriptor: bool, now: Time) -> Result<(), Errno> {
         let way = if follow { Way::FOLLOW } else { Way::KEEP };
         let place = match from.path {
-            [] if by_descriptor && from.directory as i32 == super::names::AT_FDCWD => self.working_directory,
+            [] if by_descriptor && from.directory as i32 == super::names::AT_FDCWD => self.own.working_directory,
             [] if by_descriptor => self.place(from.directory)?,
             path => self.find(from.directory, path, way)?,
         };
@@ -112,6 +114,8 @@ impl Files {
         if let Place::Node(id) = self.tree.settle(place) {
             self.tree.node_mut(id)?.temporary = false;
         }
+        self.tell_self(place, event::ATTRIB);
+        self.tell_name(found.directory, name.bytes(), false, event::CREATE);
         Ok(())
     }
 
@@ -128,6 +132,9 @@ impl Files {
         if there.is_directory {
             return Err(Errno::EISDIR);
         }
+        if self.keeps_name(there.directory, there.name.bytes()) {
+            return Err(Errno::EBUSY);
+        }
         self.remove(&there, now)
     }
 
@@ -141,7 +148,7 @@ impl Files {
         if !there.is_directory {
             return Err(Errno::ENOTDIR);
         }
-        if self.tree.is_mount(there.place) || self.tree.settle(there.place) == self.tree.settle(self.root) {
+        if self.tree.is_mount(there.place) || self.tree.settle(there.place) == self.tree.settle(self.own.root) {
             return Err(Errno::EBUSY);
         }
         if !self.tree.is_empty(there.place)? {
@@ -168,8 +175,21 @@ impl Files {
     fn remove(&mut self, there: &There, now: Time) -> Result<(), Errno> {
         self.keep_if_open(there.place)?;
         let gone = self.tree.unlink(there.named(), now)?;
-        self.release(gone);
+        if !there.is_directory {
+            self.tell_self(gone, event::ATTRIB);
+        }
+        self.lose(gone);
+        self.tell_name(there.directory, there.name.bytes(), there.is_directory, event::DELETE);
         Ok(())
+    }
+
+    /// Forgets what has lost a name, if that was its last.
+    fn lose(&mut self, gone: Place) {
+        if let Place::Image(_) = self.tree.settle(gone) {
+            // It had one name, and nobody has it open.
+            self.tell_gone(gone);
+        }
+        self.release(gone);
     }
 
     /// Makes a node of an inode that somebody has open: it will be remembered without a name.
@@ -223,15 +243,34 @@ impl Files {
         self.check_move(&moved, new.directory, target.as_ref(), exchange)?;
         let name = Named { directory: new.directory, name: new_name.bytes() };
         if exchange {
-            return self.tree.exchange(moved.named(), name, now);
+            self.tree.exchange(moved.named(), name, now)?;
+            if let Some(target) = target {
+                self.tell_exchanged(&moved, &target);
+            }
+            return Ok(());
         }
         if let Some(target) = target {
             self.keep_if_open(target.place)?;
         }
-        if let Some(gone) = self.tree.rename(moved.named(), name, now)? {
-            self.release(gone);
+        let gone = self.tree.rename(moved.named(), name, now)?;
+        self.tell_moved((moved.directory, moved.name.bytes()), (new.directory, new_name.bytes()), moved.is_directory);
+        if let Some(gone) = gone.filter(|_| !moved.is_directory) {
+            self.tell_self(gone, event::ATTRIB);
+        }
+        self.tell_self(moved.place, event::MOVE_SELF);
+        if let Some(gone) = gone {
+            self.lose(gone);
         }
         Ok(())
+    }
+
+    /// Tells that two names were exchanged.
+    fn tell_exchanged(&mut self, one: &There, other: &There) {
+        let (first, second) = ((one.directory, one.name.bytes()), (other.directory, other.name.bytes()));
+        self.tell_moved(first, second, one.is_directory);
+        self.tell_self(one.place, event::MOVE_SELF);
+        self.tell_moved(second, first, other.is_directory);
+        self.tell_self(other.place, event::MOVE_SELF);
     }
 
     /// What slashes say of names that move.
@@ -291,8 +330,9 @@ impl Files {
                 self.check(there.place, WRITE)?;
             }
         }
-        let is_busy = |there: &There| self.tree.is_mount(there.place) || self.tree.settle(self.root) == there.place;
-        if is_busy(moved) || target.is_some_and(is_busy) {
+        let is_busy = |there: &There| self.tree.is_mount(there.place) || self.tree.settle(self.own.root) == there.place;
+        let is_kept = !exchange && self.keeps_name(moved.directory, moved.name.bytes());
+        if is_kept || is_busy(moved) || target.is_some_and(is_busy) {
             return Err(Errno::EBUSY);
         }
         match target {
@@ -307,7 +347,7 @@ impl Files {
     /// `ENOTDIR`, `EACCES`.
     pub fn change_directory(&mut self, place: Place) -> Result<(), Errno> {
         self.check_enterable(place)?;
-        let before = core::mem::replace(&mut self.working_directory, place);
+        let before = core::mem::replace(&mut self.own.working_directory, place);
         self.release(before);
         Ok(())
     }
@@ -318,10 +358,10 @@ impl Files {
     /// `ENOTDIR`, `EACCES`; `EPERM`: only root may.
     pub fn change_root(&mut self, place: Place) -> Result<(), Errno> {
         self.check_enterable(place)?;
-        if !self.who.is_root() {
+        if !self.own.who.is_root() {
             return Err(Errno::EPERM);
         }
-        let before = core::mem::replace(&mut self.root, place);
+        let before = core::mem::replace(&mut self.own.root, place);
         self.release(before);
         Ok(())
     }

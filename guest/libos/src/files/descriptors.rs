@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two tables: descriptors, and the open files that they stand for.
 
+use alloc::vec::Vec;
+
+use pando_rt::clock;
+
+use super::locks::Owner;
+use super::pty::End;
+use super::status::time;
 use super::{Files, Kind, OpenFile};
 use crate::errno::Errno;
+use crate::wait::Channel;
 
 /// Files that a process may have open.
 pub const OPEN_MAX: u64 = 1024;
@@ -10,7 +18,7 @@ pub const OPEN_MAX: u64 = 1024;
 /// What a number of the process stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
-    file: usize,
+    pub(super) file: usize,
     /// Close when another program is executed.
     pub close_on_exec: bool,
 }
@@ -31,12 +39,20 @@ impl Files {
     /// `EBADF`.
     pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
         // File descriptors are ints: the upper half of the register says nothing.
-        self.descriptors.get_mut(fd as u32 as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+        self.own.descriptors.get_mut(fd as u32 as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
     /// The number of the open file that a descriptor stands for.
     pub(super) fn index(&self, fd: u64) -> Result<usize, Errno> {
-        self.descriptors.get(fd as u32 as usize).copied().flatten().map(|descriptor| descriptor.file).ok_or(Errno::EBADF)
+        self.own.descriptors.get(fd as u32 as usize).copied().flatten().map(|descriptor| descriptor.file).ok_or(Errno::EBADF)
+    }
+
+    /// The number of the open file that a descriptor stands for: as long as it is open, no other has it.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn number(&self, fd: u64) -> Result<usize, Errno> {
+        self.index(fd)
     }
 
     /// The open file that a descriptor stands for, to look at.
@@ -66,7 +82,7 @@ impl Files {
 
     /// Adds a file that the process starts with, at the next descriptor.
     pub(super) fn start_with(&mut self, file: OpenFile) {
-        self.descriptors.push(Some(Descriptor { file: self.open.len(), close_on_exec: false }));
+        self.own.descriptors.push(Some(Descriptor { file: self.open.len(), close_on_exec: false }));
         self.open.push(Some((file, 1)));
     }
 
@@ -92,16 +108,21 @@ impl Files {
     }
 
     /// The lowest free descriptor that is not below `minimum`.
-    fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
-        (minimum..OPEN_MAX).find(|fd| self.descriptors.get(*fd as usize).is_none_or(Option::is_none)).ok_or(Errno::EMFILE)
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
+        (minimum..self.own.descriptors_max)
+            .find(|fd| self.own.descriptors.get(*fd as usize).is_none_or(Option::is_none))
+            .ok_or(Errno::EMFILE)
     }
 
-    fn set(&mut self, fd: u64, descriptor: Descriptor) {
+    pub(super) fn set(&mut self, fd: u64, descriptor: Descriptor) {
         let index = fd as usize;
-        if self.descriptors.len() <= index {
-            self.descriptors.resize(index + 1, None);
+        if self.own.descriptors.len() <= index {
+            self.own.descriptors.resize(index + 1, None);
         }
-        self.descriptors[index] = Some(descriptor);
+        self.own.descriptors[index] = Some(descriptor);
     }
 
     /// Closes a descriptor, and its file with its last one.
@@ -110,26 +131,72 @@ impl Files {
     /// `EBADF`.
     pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
         let index = self.index(fd)?;
-        self.descriptors[fd as u32 as usize] = None;
-        if let Some((_, references)) = &mut self.open[index] {
-            *references -= 1;
-            if *references == 0
-                && let Some((file, _)) = self.open[index].take()
-            {
-                self.end(file);
-            }
+        self.before_close(fd, index);
+        self.own.descriptors[fd as u32 as usize] = None;
+        if let Some(file) = self.drop_reference(index) {
+            self.end(file);
         }
         Ok(())
     }
 
+    /// Tells that an open file is being closed, and gives up the locks that go with a descriptor: the process's own on its file, and with the last descriptor the open file's.
+    fn before_close(&mut self, fd: u64, index: usize) {
+        let references = self.open[index].as_ref().map_or(0, |(_, references)| *references);
+        if references == 1 {
+            self.tell_closed(fd);
+        }
+        if let Ok(&OpenFile { kind: Kind::Messages(id), .. }) = self.look(fd) {
+            self.queues.stop_listening(id, self.own.process);
+        }
+        let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
+        if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_name)) {
+            self.changed.push(Channel::Locks);
+            self.locks.release(key, Owner::Process(self.own.process));
+            if references == 1 {
+                self.locks.release(key, Owner::OpenFile(index));
+            }
+        }
+    }
+
+    /// Counts an open file once less. Returns it if that was the last time.
+    pub(super) fn drop_reference(&mut self, index: usize) -> Option<OpenFile> {
+        let (_, references) = self.open.get_mut(index)?.as_mut()?;
+        *references -= 1;
+        if *references > 0 {
+            return None;
+        }
+        self.epolls.forget(index);
+        self.open[index].take().map(|(file, _)| file)
+    }
+
     /// Lets go of what a file holds that nobody has open any more.
     pub(super) fn end(&mut self, file: OpenFile) {
-        let place = self.place_of(&file);
-        if let Kind::Pipe(id) = file.kind {
-            self.pipes.close(id, file.readable(), file.writable());
-        }
-        if let Some(place) = place {
-            self.release(place);
+        // One may hold others, and these others again.
+        let mut ended = Vec::from([file]);
+        while let Some(file) = ended.pop() {
+            let place = self.place_of(&file);
+            match file.kind {
+                Kind::Pipe(id) => {
+                    self.pipes.close(id, file.readable(), file.writable());
+                    self.changed.push(Channel::Pipe(id.0));
+                }
+                Kind::Timer(id) => self.timers.remove(id),
+                Kind::Process(id) => self.watched.remove(id),
+                Kind::Messages(id) => self.queues.close(id),
+                Kind::Master(id, _) => self.close_pty(id, End::Master, time(clock::wall())),
+                Kind::Slave(id, _) => self.close_pty(id, End::Slave, time(clock::wall())),
+                Kind::Epoll(id) => self.epolls.remove(id),
+                Kind::Inotify(id) => self.inotifies.remove(id),
+                Kind::Socket(id) => {
+                    let held = self.sockets.close(id);
+                    self.changed.push(Channel::Sockets);
+                    ended.extend(held.into_iter().filter_map(|index| self.drop_reference(index)));
+                }
+                _ => {}
+            }
+            if let Some(place) = place {
+                self.release(place);
+            }
         }
     }
 
@@ -140,9 +207,9 @@ impl Files {
     pub fn duplicate(&mut self, fd: u64, target: Target, close_on_exec: bool) -> Result<u64, Errno> {
         let file = self.index(fd)?;
         let to = match target {
-            Target::From(minimum) if minimum >= OPEN_MAX => return Err(Errno::EINVAL),
+            Target::From(minimum) if minimum >= self.own.descriptors_max => return Err(Errno::EINVAL),
             Target::From(minimum) => self.free_from(minimum)?,
-            Target::At(to) if to >= OPEN_MAX => return Err(Errno::EBADF),
+            Target::At(to) if to >= self.own.descriptors_max => return Err(Errno::EBADF),
             Target::At(to) => {
                 // That nothing was open there is no error.
                 let _ = self.close(to);
@@ -158,6 +225,6 @@ impl Files {
 
     /// The numbers of all descriptors.
     pub fn open_descriptors(&self) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.descriptors).filter_map(|(fd, descriptor)| descriptor.map(|_| fd))
+        self.own.open_descriptors()
     }
 }

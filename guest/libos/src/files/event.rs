@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of events: `eventfd`.
 
-use super::readiness::{READING, WRITING};
+use super::pulse::Pulse;
+use super::readiness::{POLLIN, POLLOUT};
 use crate::errno::Errno;
 
 /// The most that a counter counts to.
@@ -14,6 +15,8 @@ pub struct Event {
     pub count: u64,
     /// A reader takes one, not all.
     pub one_by_one: bool,
+    /// When it last became ready.
+    pub pulse: Pulse,
 }
 
 impl Event {
@@ -23,8 +26,12 @@ impl Event {
     /// `EAGAIN`: nothing was.
     pub fn take(&mut self) -> Result<u64, Errno> {
         let taken = if self.one_by_one { self.count.min(1) } else { self.count };
+        if taken == 0 {
+            return Err(Errno::EAGAIN);
+        }
         self.count -= taken;
-        if taken == 0 { Err(Errno::EAGAIN) } else { Ok(taken) }
+        self.pulse.output();
+        Ok(taken)
     }
 
     /// Counts.
@@ -36,30 +43,31 @@ impl Event {
             return Err(Errno::EINVAL);
         }
         self.count = self.count.checked_add(number).filter(|count| *count <= COUNT_MAX).ok_or(Errno::EAGAIN)?;
+        self.pulse.input();
         Ok(())
     }
 
     /// What need not wait.
     #[must_use]
     pub fn ready(self) -> u16 {
-        let reading = if self.count > 0 { READING } else { 0 };
-        reading | if self.count < COUNT_MAX { WRITING } else { 0 }
+        let reading = if self.count > 0 { POLLIN } else { 0 };
+        reading | if self.count < COUNT_MAX { POLLOUT } else { 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Event;
+    use super::{Event, Pulse};
     use crate::errno::Errno;
 
     #[test]
     fn what_is_counted_is_taken_at_once_or_one_by_one() {
-        let mut event = Event { count: 0, one_by_one: false };
+        let mut event = Event { count: 0, one_by_one: false, pulse: Pulse::default() };
         assert_eq!(event.take(), Err(Errno::EAGAIN));
         assert_eq!((event.add(3), event.add(4), event.take()), (Ok(()), Ok(()), Ok(7)));
         assert_eq!(event.add(u64::MAX), Err(Errno::EINVAL));
         assert_eq!((event.add(u64::MAX - 1), event.add(1)), (Ok(()), Err(Errno::EAGAIN)));
-        event = Event { count: 2, one_by_one: true };
+        event = Event { count: 2, one_by_one: true, pulse: Pulse::default() };
         assert_eq!((event.take(), event.take(), event.take()), (Ok(1), Ok(1), Err(Errno::EAGAIN)));
     }
 }

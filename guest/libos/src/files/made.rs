@@ -4,6 +4,7 @@
 use super::Files;
 use super::proc::Entry;
 use super::tree::node::{Body, Owner};
+use super::tree::volume::VolumeIndex;
 use super::tree::{Named, Place, Tree};
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
@@ -13,7 +14,7 @@ const ROOT: Owner = Owner { uid: 0, gid: 0, permissions: 0o755 };
 /// Directories that programs expect to be able to write in.
 const WRITABLE: [(&[u8], u16); 5] = [(b"tmp", 0o1777), (b"var/tmp", 0o1777), (b"run", 0o755), (b"root", 0o700), (b"home", 0o755)];
 /// The devices: name, numbers.
-const DEVICES: [(&[u8], (u32, u32)); 7] = [
+const DEVICES: [(&[u8], (u32, u32)); 8] = [
     (b"null", (1, 3)),
     (b"zero", (1, 5)),
     (b"full", (1, 7)),
@@ -21,6 +22,7 @@ const DEVICES: [(&[u8], (u32, u32)); 7] = [
     (b"urandom", (1, 9)),
     (b"tty", (5, 0)),
     (b"console", (5, 1)),
+    (b"ptmx", (5, 2)),
 ];
 const LINKS: [(&[u8], &[u8]); 4] =
     [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];
@@ -33,11 +35,9 @@ impl Tree {
     pub fn furnish(&mut self, now: Time) -> Result<(), Errno> {
         let root = self.root();
         self.graft(Named { directory: root, name: b"proc" }, Place::Proc(Entry::ROOT), now)?;
+        self.graft(Named { directory: root, name: b"sys" }, Place::Proc(Entry::SYSTEM), now)?;
         // The image's own devices are not those of the cell.
-        let device = self.make(super::tree::volume::VolumeIndex::ROOT, Tree::empty_directory(root), ROOT, now)?;
-        self.node_mut(device)?.links = 2;
-        let device = Place::Node(device);
-        self.graft(Named { directory: root, name: b"dev" }, device, now)?;
+        let device = self.made_directory(b"dev", ROOT, now)?;
         for (name, numbers) in DEVICES {
             let permissions = if numbers == (5, 1) { 0o600 } else { 0o666 };
             let owner = Owner { permissions, ..ROOT };
@@ -46,6 +46,7 @@ impl Tree {
         for (name, target) in LINKS {
             self.create(Named { directory: device, name }, Body::Symlink(target.into()), Owner { permissions: 0o777, ..ROOT }, now)?;
         }
+        self.directory_at(device, b"pts", ROOT, now)?;
         self.directory_at(device, b"shm", Owner { permissions: 0o1777, ..ROOT }, now)?;
         for (path, permissions) in WRITABLE {
             match self.directory_at(root, path, Owner { permissions, ..ROOT }, now) {
@@ -55,6 +56,15 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// An empty directory in the root, whatever stands there.
+    fn made_directory(&mut self, name: &[u8], owner: Owner, now: Time) -> Result<Place, Errno> {
+        let root = self.root();
+        let directory = self.make(VolumeIndex::ROOT, Tree::empty_directory(root), owner, now)?;
+        self.node_mut(directory)?.links = 2;
+        self.graft(Named { directory: root, name }, Place::Node(directory), now)?;
+        Ok(Place::Node(directory))
     }
 
     /// The directory at a path without links: made if it is not there, and what leads to it too.
@@ -95,6 +105,6 @@ impl Files {
     /// Whether the process has a terminal.
     #[must_use]
     pub fn has_terminal(&self) -> bool {
-        self.open.iter().flatten().any(|(file, _)| matches!(file.kind, super::Kind::Console { terminal: true, .. }))
+        self.open.iter().flatten().any(|(file, _)| matches!(file.kind, super::Kind::Console { terminal: Some(_), .. }))
     }
 }

@@ -4,34 +4,67 @@
 //! Several descriptors may stand for one open file (`dup`), which holds the offset; so there are two tables. Where a path leads is decided in [`names`],
 //! what lies there in [`tree`], and what can be done with an open file of each [kind](Kind) in [`transfer`], [`status`] and [`readiness`].
 
+pub mod ahead;
 pub mod change;
 mod descriptors;
+pub mod epoll;
 pub mod event;
 pub mod export;
+pub mod inotify;
+pub mod locks;
 mod made;
+pub mod mqueue;
 pub mod names;
+mod notify;
 pub mod open;
+mod own;
+mod passing;
 pub mod pipe;
 pub mod proc;
+pub mod pty;
+pub mod pulse;
 pub mod readiness;
 mod seek;
+pub mod socket;
+pub mod splice;
 pub mod status;
+pub mod timerfd;
 pub mod transfer;
 pub mod tree;
+pub mod watch;
+pub mod watched;
 
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use crate::credentials::Credentials;
 use crate::errno::Errno;
+use crate::process::{FIRST, ProcessNumber};
+use crate::signals::Set;
+use crate::terminal::TerminalName;
+use crate::wait::{Channel, ThreadNumber};
+use ahead::Ahead;
+use epoll::{EpollId, Epolls};
 use event::Event;
 use export::Export;
+use inotify::{Inotifies, InotifyId};
+use locks::{FileKey, Locks};
+use mqueue::{MessageQueueId, MessageQueues};
+use names::Recent;
+pub use own::Own;
 use pipe::{PipeId, Pipes};
 use proc::{Entry, Text};
+use pty::{PtyId, Ptys};
+use pulse::Pulse;
+use socket::{SocketId, Sockets};
 use status::{Status, minor, time};
+use timerfd::{TimerFiles, TimerId};
 use tree::node::NodeId;
 use tree::volume::{ImageFile, ImagePlace};
 use tree::{Listed, Place, Tree};
+use watched::{WatchedId, WatchedProcesses};
 
 pub use descriptors::{Descriptor, OPEN_MAX, Target};
 
@@ -49,12 +82,20 @@ pub mod flag {
     pub const CREATE: u64 = 0o100;
     /// Make the file, which must not be there.
     pub const EXCLUSIVE: u64 = 0o200;
+    /// Do not make it the session's terminal.
+    pub const NO_TERMINAL: u64 = 0o400;
     /// Empty the file.
     pub const TRUNCATE: u64 = 0o1000;
     /// Write at the end.
     pub const APPEND: u64 = 0o2000;
+    /// Send signals when it becomes ready.
+    pub const ASYNC: u64 = 0o20_000;
     /// Never wait.
     pub const NON_BLOCKING: u64 = 0o4000;
+    /// What is written to a pipe at once is read at once.
+    pub const DIRECT: u64 = 0o40_000;
+    /// It may be larger than 2 GiB, as every file that a 64-bit program opens.
+    pub const LARGE_FILE: u64 = 0o100_000;
     /// Only directories.
     pub const DIRECTORY: u64 = 0o200_000;
     /// No symbolic link at the end.
@@ -100,8 +141,8 @@ pub enum Kind {
     Console {
         /// Which.
         stream: Standard,
-        /// The operator has a terminal there.
-        terminal: bool,
+        /// Where the operator's terminal was found, if the stream is it.
+        terminal: Option<Place>,
     },
     /// A regular file of a volume that was no node when it was looked at last.
     Image(ImagePlace, ImageFile),
@@ -111,18 +152,36 @@ pub enum Kind {
     Directory(Place),
     /// A name only.
     Name(Place),
+    /// What shows a pseudo terminal, and where it was found.
+    Master(PtyId, Place),
+    /// A pseudo terminal, and where it was found.
+    Slave(PtyId, Place),
     /// A device, and where it was found.
     Device(Device, Place),
     /// An end of a pipe.
     Pipe(PipeId),
     /// A counter of events.
     Event(Event),
+    /// A timer.
+    Timer(TimerId),
+    /// A set of files that somebody waits for.
+    Epoll(EpollId),
+    /// A socket.
+    Socket(SocketId),
+    /// What happens to files that somebody watches.
+    Inotify(InotifyId),
+    /// Signals that wait.
+    Signals(Set),
+    /// A process.
+    Process(WatchedId),
+    /// A queue of messages.
+    Messages(MessageQueueId),
     /// A text of `/proc`, and what it said when it was opened.
     Text(Entry, Text, Vec<u8>),
 }
 
 /// The name by which a file was opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenName {
     /// Its directory.
     pub directory: Place,
@@ -141,13 +200,15 @@ pub struct OpenFile {
     pub flags: u64,
     /// By which name; `None`: by none.
     pub name: Option<OpenName>,
+    /// The process, or the group with its number negated, that asked to hear of it by signals, which are not sent.
+    pub hears: i32,
 }
 
 impl OpenFile {
     /// An open file at its start, without a name.
     #[must_use]
     pub fn new(kind: Kind, flags: u64) -> OpenFile {
-        OpenFile { kind, offset: 0, flags, name: None }
+        OpenFile { kind, offset: 0, flags, name: None, hears: 0 }
     }
 
     /// Whether it may be read.
@@ -176,36 +237,59 @@ impl OpenFile {
 }
 
 /// The program that runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// Where its file lies.
     pub place: Place,
-    /// The path by which it was found.
-    pub path: Vec<u8>,
+    /// The name by which it was found; `None`: by none.
+    pub name: Option<OpenName>,
 }
 
-/// The process's files.
+/// All files, and what each process has of them.
 #[derive(Debug)]
 pub struct Files {
     /// All names.
     pub tree: Tree,
     /// All pipes.
     pub pipes: Pipes,
-    /// The root directory of paths.
-    pub root: Place,
-    /// The working directory.
-    pub working_directory: Place,
-    /// The program.
-    pub program: Program,
-    /// Who the process is.
-    pub who: Credentials,
-    /// Permissions that new files would not get.
-    pub umask: u64,
-    /// When the process started, in nanoseconds since 1970.
-    pub started: u64,
+    /// All timers that are files.
+    pub timers: TimerFiles,
+    /// All sets of files that somebody waits for.
+    pub epolls: Epolls,
+    /// All processes that are files.
+    pub watched: WatchedProcesses,
+    /// All queues of messages.
+    pub queues: MessageQueues,
+    /// Who watches what happens to files.
+    pub inotifies: Inotifies,
+    /// The signals that wait, as far as anybody has looked, and when the last one came.
+    signals: (Set, Pulse),
+    /// All pseudo terminals.
+    pub ptys: Ptys,
+    /// The terminal of the running process's session, while it opens something.
+    pub controlling: Option<TerminalName>,
+    /// All locks.
+    pub locks: Locks,
+    /// When the console's input last became readable; `None`: it is not, as far as anybody has looked.
+    input: Option<Pulse>,
+    /// All sockets.
+    pub sockets: Sockets,
+    /// What the running process has.
+    pub own: Own,
+    /// Threads besides the first ones of their processes, as `/proc` lists them.
+    pub threads: BTreeSet<(ProcessNumber, ThreadNumber)>,
+    /// The thread that runs.
+    pub thread: ThreadNumber,
+    /// What other processes have.
+    others: BTreeMap<ProcessNumber, Own>,
+    /// What has changed since those who wait for it were woken.
+    pub changed: Vec<Channel>,
     /// What goes back to the host.
     exports: Vec<Export>,
-    descriptors: Vec<Option<Descriptor>>,
+    /// Where the last path led.
+    recent: RefCell<Recent>,
+    /// What is read of volumes.
+    ahead: Ahead,
     /// Open files with how many descriptors stand for each; a hole where none does.
     open: Vec<Option<(OpenFile, usize)>>,
 }
@@ -218,24 +302,38 @@ impl Files {
         let mut files = Files {
             tree,
             pipes: Pipes::default(),
-            root,
-            working_directory: root,
-            program: Program { place: root, path: Vec::new() },
-            who,
-            umask: 0o022,
-            started,
+            timers: TimerFiles::default(),
+            epolls: Epolls::default(),
+            watched: WatchedProcesses::default(),
+            queues: MessageQueues::default(),
+            inotifies: Inotifies::default(),
+            signals: (Set::default(), Pulse::default()),
+            ptys: Ptys::new(terminals != 0),
+            controlling: None,
+            locks: Locks::default(),
+            input: None,
+            sockets: Sockets::default(),
+            own: Own::new(root, who, started),
+            threads: BTreeSet::new(),
+            thread: FIRST,
+            others: BTreeMap::new(),
+            changed: Vec::new(),
             exports: Vec::new(),
-            descriptors: Vec::new(),
+            recent: RefCell::default(),
+            ahead: Ahead::default(),
             open: Vec::new(),
         };
+        let name = (terminals != 0).then(|| files.name_terminal(0, time(started)).ok()).flatten();
         for (number, stream) in [Standard::Input, Standard::Output, Standard::Errors].into_iter().enumerate() {
-            let terminal = terminals >> number & 1 != 0;
+            let named = name.as_ref().filter(|_| terminals >> number & 1 != 0);
             let access = match stream {
-                _ if terminal => flag::READ_WRITE,
+                _ if named.is_some() => flag::READ_WRITE | flag::LARGE_FILE,
                 Standard::Input => flag::READ_ONLY,
                 Standard::Output | Standard::Errors => flag::WRITE_ONLY,
             };
-            files.start_with(OpenFile::new(Kind::Console { stream, terminal }, access));
+            let mut file = OpenFile::new(Kind::Console { stream, terminal: named.map(|(place, _)| *place) }, access);
+            file.name = named.map(|(_, name)| name.clone());
+            files.start_with(file);
         }
         files
     }
@@ -254,10 +352,15 @@ impl Files {
         match &file.kind {
             Kind::Image(place, _) => Some(self.tree.settle(Place::Image(*place))),
             Kind::Node(id) => Some(Place::Node(*id)),
-            Kind::Directory(place) | Kind::Name(place) | Kind::Device(_, place) => Some(self.tree.settle(*place)),
+            Kind::Directory(place) | Kind::Name(place) | Kind::Device(_, place) | Kind::Master(_, place) | Kind::Slave(_, place) => {
+                Some(self.tree.settle(*place))
+            }
             Kind::Pipe(id) => self.pipes.get(*id).ok()?.place,
             Kind::Text(entry, ..) => Some(Place::Proc(*entry)),
-            Kind::Console { .. } | Kind::Event(_) => None,
+            Kind::Console { terminal, .. } => terminal.map(|place| self.tree.settle(place)),
+            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => None,
+            Kind::Socket(_) | Kind::Inotify(_) | Kind::Signals(_) => None,
+            Kind::Process(_) | Kind::Messages(_) => None,
         }
     }
 
@@ -279,19 +382,21 @@ impl Files {
     /// `ENOENT`, `EIO`, `EBADF`.
     pub fn status_of(&self, file: &OpenFile) -> Result<Status, Errno> {
         const FIFO: u32 = 0o010_600;
-        const TERMINAL: u32 = 0o020_620;
-        let now = time(self.started);
+        const SOCKET: u32 = 0o140_777;
+        let now = time(self.own.started);
         if let Some(place) = self.place_of(file) {
             return self.status(place);
         }
         Ok(match &file.kind {
-            Kind::Console { stream, terminal: true } => {
-                Status { numbers: (136, 0), ..Status::made_up(minor::TERMINALS, 3 + *stream as u64, TERMINAL, now) }
-            }
             Kind::Console { stream, .. } => Status::made_up(minor::PIPES, 1 + *stream as u64, FIFO, now),
             Kind::Pipe(id) => {
                 let mut status = Status::made_up(minor::PIPES, 16 + self.pipes.get(*id)?.number, FIFO, now);
-                (status.uid, status.gid) = (self.who.user.effective, self.who.group.effective);
+                (status.uid, status.gid) = (self.own.who.user.effective, self.own.who.group.effective);
+                status
+            }
+            Kind::Socket(id) => {
+                let mut status = Status::made_up(minor::SOCKETS, self.sockets.get(*id)?.number, SOCKET, now);
+                (status.uid, status.gid) = (self.own.who.user.effective, self.own.who.group.effective);
                 status
             }
             _ => Status::made_up(minor::ANONYMOUS, 1, 0o600, now),
@@ -309,27 +414,42 @@ impl Files {
         }
     }
 
-    /// The path by which a file was opened, if it still leads there.
-    fn path_of_open(&self, file: &OpenFile) -> Result<Vec<u8>, Errno> {
-        let Some(OpenName { directory, name }) = &file.name else { return Ok(b"/ (deleted)".to_vec()) };
+    /// What the locks of an open file are found by.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOENT`, `EIO`.
+    pub fn lock_key(&self, fd: u64) -> Result<FileKey, Errno> {
+        let status = self.status_of(self.look(fd)?)?;
+        Ok((status.device, status.number))
+    }
+
+    /// The path by which a file was opened.
+    fn path_of_open(&self, file: &OpenFile) -> Vec<u8> {
+        self.path_by(file.name.as_ref(), self.place_of(file))
+    }
+
+    /// The path by which a place was found, with a note if it does not lead there any more.
+    #[must_use]
+    pub fn path_by(&self, name: Option<&OpenName>, place: Option<Place>) -> Vec<u8> {
+        let Some(OpenName { directory, name }) = name else { return b"/ (deleted)".to_vec() };
         let mut path = self.path_of(*directory).ok().flatten().unwrap_or_default();
         if path.last() != Some(&b'/') {
             path.push(b'/');
         }
         path.extend_from_slice(name);
         let leads = self.lookup(*directory, name).ok().map(|place| self.tree.settle(place));
-        if leads.is_none() || leads != self.place_of(file) {
+        if leads.is_none() || leads != place.map(|place| self.tree.settle(place)) {
             path.extend_from_slice(b" (deleted)");
         }
-        Ok(path)
+        path
     }
 
     /// Whether somebody has a place open, or stands there.
     fn is_open(&self, place: Place) -> bool {
         let is = |other| self.tree.settle(other) == place;
-        is(self.working_directory)
-            || is(self.root)
-            || is(self.program.place)
+        let stands = |own: &Own| is(own.working_directory) || is(own.root) || is(own.program.place);
+        stands(&self.own)
+            || self.others.values().any(stands)
             || self.open.iter().flatten().any(|(file, _)| self.place_of(file) == Some(place))
     }
 
@@ -339,6 +459,7 @@ impl Files {
             && self.tree.node(id).is_ok_and(|node| node.links == 0)
             && !self.is_open(Place::Node(id))
         {
+            self.tell_gone(Place::Node(id));
             self.tree.forget(id);
         }
     }

@@ -120,6 +120,24 @@ pub struct Found {
     pub slash: bool,
 }
 
+/// What a path ends with, where it lies.
+#[derive(Clone, Copy, Debug)]
+enum End<'a> {
+    Name(&'a [u8]),
+    Dot,
+    DotDot,
+    Root,
+}
+
+/// Where a walk has led, while what it went along stays.
+#[derive(Clone, Copy, Debug)]
+struct Reached<'a> {
+    directory: Place,
+    last: End<'a>,
+    place: Option<Place>,
+    slash: bool,
+}
+
 /// Where a symbolic link leads.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
@@ -133,10 +151,10 @@ impl Files {
     /// The directory from which a path is looked up.
     fn base(&self, directory: u64, path: &[u8]) -> Result<Place, Errno> {
         if path.starts_with(b"/") {
-            return Ok(self.root);
+            return Ok(self.own.root);
         }
         if directory as i32 == AT_FDCWD {
-            return Ok(self.working_directory);
+            return Ok(self.own.working_directory);
         }
         match self.look(directory)?.kind {
             Kind::Directory(place) | Kind::Name(place) => Ok(place),
@@ -162,7 +180,7 @@ impl Files {
     }
 
     /// The directory above a directory.
-    fn parent(&self, directory: Place) -> Result<Place, Errno> {
+    pub(super) fn parent(&self, directory: Place) -> Result<Place, Errno> {
         match directory {
             Place::Proc(entry) => Ok(entry.parent().map_or_else(|| self.tree.root(), Place::Proc)),
             _ => self.tree.parent(directory),
@@ -185,19 +203,38 @@ impl Files {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EIO`; `EBADF`; `EXDEV`: it led where it was told not to.
     pub fn walk(&self, directory: u64, path: &[u8], way: Way) -> Result<Found, Errno> {
+        let Reached { directory, last, place, slash } = self.reach(directory, path, way)?;
+        let last = match last {
+            End::Name(name) => Last::Name(Name::new(name)?),
+            End::Dot => Last::Dot,
+            End::DotDot => Last::DotDot,
+            End::Root => Last::Root,
+        };
+        Ok(Found { directory, last, place, slash })
+    }
+
+    fn reach<'a>(&'a self, directory: u64, path: &'a [u8], way: Way) -> Result<Reached<'a>, Errno> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
         let base = if way.resolve & resolve::IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
         let base = self.tree.settle(base);
         let confined = way.resolve & (resolve::IN_ROOT | resolve::BENEATH) != 0;
-        let root = if confined { base } else { self.tree.settle(self.root) };
+        let root = if confined { base } else { self.tree.settle(self.own.root) };
         if path.starts_with(b"/") && way.resolve & resolve::BENEATH != 0 {
             return Err(Errno::EXDEV);
         }
-        let mut walk = Walk { files: self, way, root, pending: [&[]; LINKS_MAX + 1], top: 0, links: 0, here: base, seen: self.seen(base)? };
-        walk.pending[0] = path;
-        let found = walk.run()?;
+        let mut walk = Walk::new(self, way, root);
+        // Root may go everywhere, so where it went is all there is to know.
+        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_root());
+        let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
+        let found = match (split, known) {
+            (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
+            _ => walk.run(base, self.seen(base)?, path)?,
+        };
+        if let (Some((above, _)), None, Some(directory)) = (split, known, walk.above) {
+            self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
+        }
         if way.resolve & resolve::NO_XDEV != 0 && found.place.is_some_and(|place| self.tree.volume_of(place) != self.tree.volume_of(base)) {
             return Err(Errno::EXDEV);
         }
@@ -209,7 +246,7 @@ impl Files {
     /// # Errors
     /// Those of [`Files::walk`].
     pub fn find(&self, directory: u64, path: &[u8], way: Way) -> Result<Place, Errno> {
-        self.walk(directory, path, way)?.place.ok_or(Errno::ENOENT)
+        self.reach(directory, path, way)?.place.ok_or(Errno::ENOENT)
     }
 
     /// Finds what a path names with flags of the `at` calls: the descriptor itself if it is empty and may be.
@@ -220,7 +257,7 @@ impl Files {
         if !path.is_empty() || flags & AT_EMPTY_PATH == 0 {
             return self.find(directory, path, Way::of(flags));
         }
-        if directory as i32 == AT_FDCWD { Ok(self.working_directory) } else { self.place(directory) }
+        if directory as i32 == AT_FDCWD { Ok(self.own.working_directory) } else { self.place(directory) }
     }
 
     /// The path of a directory, found by walking up. `None`: it cannot be reached from the root.
@@ -228,7 +265,7 @@ impl Files {
     /// # Errors
     /// `ENOENT`: it was removed. `ENAMETOOLONG`, `EIO`.
     pub fn path_of(&self, directory: Place) -> Result<Option<Vec<u8>>, Errno> {
-        let (root, top) = (self.tree.settle(self.root), self.tree.root());
+        let (root, top) = (self.tree.settle(self.own.root), self.tree.root());
         let mut reversed: Vec<u8> = Vec::new();
         let mut here = self.tree.settle(directory);
         let mut depth = 0;
@@ -265,47 +302,103 @@ impl Files {
     }
 }
 
+/// Splits a path that ends with a name after its last slash, if something stands before that.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (above, name) = path.split_at(path.iter().rposition(|byte| *byte == b'/')? + 1);
+    (!matches!(name, b"" | b"." | b"..")).then_some((above, name))
+}
+
+/// What is known of a directory that was found before.
+const DIRECTORY: (Option<FileType>, Owner) = (Some(FileType::Directory), Owner { uid: 0, gid: 0, permissions: 0 });
+
+/// Where the last path led, but for its last name: programs look at one name of a directory after the other.
+#[derive(Debug)]
+pub(super) struct Recent {
+    /// The root, and the place from which it was looked up.
+    start: (Place, Place),
+    above: Vec<u8>,
+    directory: Place,
+    /// What [`super::Tree::changes`] said then; what it never says: nothing is known.
+    changes: u64,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        let nowhere = Place::Descriptor(0);
+        Recent { start: (nowhere, nowhere), above: Vec::new(), directory: nowhere, changes: u64::MAX }
+    }
+}
+
+impl Recent {
+    /// The directory that `above` led to from `start`, if nothing has changed since.
+    fn directory(&self, start: (Place, Place), above: &[u8], changes: u64) -> Option<Place> {
+        (self.changes == changes && self.start == start && self.above == above).then_some(self.directory)
+    }
+
+    fn note(&mut self, start: (Place, Place), above: &[u8], directory: Place, changes: u64) {
+        if matches!(directory, Place::Image(_) | Place::Node(_)) {
+            self.above.clear();
+            self.above.extend_from_slice(above);
+            (self.start, self.directory, self.changes) = (start, directory, changes);
+        }
+    }
+}
+
 /// A walk along a path.
 struct Walk<'a> {
     files: &'a Files,
     way: Way,
     root: Place,
-    /// What is left of the path, and above it of each link's target that is being followed.
-    pending: [&'a [u8]; LINKS_MAX + 1],
-    top: usize,
+    /// What is left of the path or, if one is followed, of a link's target.
+    rest: &'a [u8],
+    /// What will then be left of what led there, the path first.
+    below: Vec<&'a [u8]>,
     links: usize,
     here: Place,
     seen: (Option<FileType>, Owner),
+    /// The directory in which the path's own last name was looked up, if it will be the same while names do not change.
+    above: Option<Place>,
+    /// A link of `/proc` was followed, which may lead elsewhere any time.
+    by_magic: bool,
 }
 
 impl<'a> Walk<'a> {
-    fn run(&mut self) -> Result<Found, Errno> {
-        if self.pending[0].starts_with(b"/") {
+    fn new(files: &'a Files, way: Way, root: Place) -> Walk<'a> {
+        Walk { files, way, root, rest: &[], below: Vec::new(), links: 0, here: root, seen: DIRECTORY, above: None, by_magic: false }
+    }
+
+    /// Walks along a path from a place of which this is known.
+    fn run(&mut self, base: Place, seen: (Option<FileType>, Owner), path: &'a [u8]) -> Result<Reached<'a>, Errno> {
+        (self.here, self.seen, self.rest) = (base, seen, path);
+        if path.starts_with(b"/") {
             self.jump(self.root)?;
         }
-        let mut found = Found { directory: self.here, last: Last::Root, place: Some(self.here), slash: false };
+        let mut found = Reached { directory: self.here, last: End::Root, place: Some(self.here), slash: false };
         loop {
-            let text = self.pending[self.top];
+            let text = self.rest;
             let text = &text[text.iter().take_while(|byte| **byte == b'/').count()..];
             if text.is_empty() {
-                let Some(below) = self.top.checked_sub(1) else { return Ok(found) };
-                self.top = below;
+                let Some(below) = self.below.pop() else { return Ok(found) };
+                self.rest = below;
                 continue;
             }
             let (name, rest) = text.split_at(text.iter().position(|byte| *byte == b'/').unwrap_or(text.len()));
-            self.pending[self.top] = rest;
-            let left = &self.pending[..=self.top];
-            let at_end = left.iter().all(|rest| rest.iter().all(|byte| *byte == b'/'));
-            let slash = at_end && left.iter().any(|rest| !rest.is_empty());
+            self.rest = rest;
+            let is_done = |rest: &[u8]| rest.iter().all(|byte| *byte == b'/');
+            let at_end = is_done(rest) && self.below.iter().all(|rest| is_done(rest));
+            let slash = at_end && (!rest.is_empty() || self.below.iter().any(|rest| !rest.is_empty()));
             self.check_search()?;
+            if at_end && self.below.is_empty() && !self.by_magic {
+                self.above = Some(self.here);
+            }
             found = match name {
-                b"." => Found { directory: self.here, last: Last::Dot, place: Some(self.here), slash },
+                b"." => Reached { directory: self.here, last: End::Dot, place: Some(self.here), slash },
                 b".." => self.up(slash)?,
                 name => match self.step(name, at_end, slash)? {
                     Some(found) => found,
                     // A link was followed: if its target has no name in it, it is the root.
                     None => {
-                        found = Found { directory: self.here, last: Last::Root, place: Some(self.here), slash: false };
+                        found = Reached { directory: self.here, last: End::Root, place: Some(self.here), slash: false };
                         continue;
                     }
                 },
@@ -327,13 +420,13 @@ impl<'a> Walk<'a> {
     /// Checks that names may be looked up here.
     fn check_search(&self) -> Result<(), Errno> {
         match self.seen {
-            (Some(FileType::Directory), owner) if self.files.who.may(owner, true, EXECUTE) => Ok(()),
+            (Some(FileType::Directory), owner) if self.files.own.who.may(owner, true, EXECUTE) => Ok(()),
             (Some(FileType::Directory), _) => Err(Errno::EACCES),
             _ => Err(Errno::ENOTDIR),
         }
     }
 
-    fn up(&mut self, slash: bool) -> Result<Found, Errno> {
+    fn up(&mut self, slash: bool) -> Result<Reached<'a>, Errno> {
         if self.here == self.root {
             if self.way.resolve & resolve::BENEATH != 0 {
                 return Err(Errno::EXDEV);
@@ -341,16 +434,19 @@ impl<'a> Walk<'a> {
         } else {
             self.jump(self.files.parent(self.here)?)?;
         }
-        Ok(Found { directory: self.here, last: Last::DotDot, place: Some(self.here), slash })
+        Ok(Reached { directory: self.here, last: End::DotDot, place: Some(self.here), slash })
     }
 
     /// Goes to what a name leads to. `None`: it was a link, whose target is pending now.
-    fn step(&mut self, name: &'a [u8], at_end: bool, slash: bool) -> Result<Option<Found>, Errno> {
+    fn step(&mut self, name: &'a [u8], at_end: bool, slash: bool) -> Result<Option<Reached<'a>>, Errno> {
         let directory = self.here;
+        if at_end && name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
         // On the way nobody asks for the name.
         let found = |place| {
-            let last = if at_end { Last::Name(Name::new(name)?) } else { Last::Dot };
-            Ok(Some(Found { directory, last, place, slash }))
+            let last = if at_end { End::Name(name) } else { End::Dot };
+            Ok(Some(Reached { directory, last, place, slash }))
         };
         let place = match self.files.lookup(directory, name) {
             Err(Errno::ENOENT) if at_end => return found(None),
@@ -366,10 +462,12 @@ impl<'a> Walk<'a> {
             return Err(Errno::ELOOP);
         }
         self.links += 1;
+        let is_magic = !matches!(place, Place::Proc(link) if link.is_plain_link());
         match self.files.target(place)? {
-            Target::Place(_) if self.way.resolve & resolve::NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
-            Target::Place(_) if self.way.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => Err(Errno::EXDEV),
+            Target::Place(_) if is_magic && self.way.resolve & resolve::NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
+            Target::Place(_) if is_magic && self.way.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => Err(Errno::EXDEV),
             Target::Place(place) => {
+                self.by_magic = true;
                 self.jump(place)?;
                 found(Some(place))
             }
@@ -381,8 +479,8 @@ impl<'a> Walk<'a> {
                     }
                     self.jump(self.root)?;
                 }
-                self.top += 1;
-                self.pending[self.top] = path;
+                self.below.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                self.below.push(core::mem::replace(&mut self.rest, path));
                 Ok(None)
             }
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opening what a path names, and making it if it is not there.
 
+use super::inotify::event;
 use super::names::{Found, Last, Way};
+use super::pty::{self, PtyId};
 use super::tree::content::Content;
 use super::tree::node::{Body, NodeId, Owner};
 use super::tree::{Named, Place};
@@ -9,6 +11,8 @@ use super::{Device, Files, Kind, OpenFile, OpenName, Standard, flag};
 use crate::credentials::{EXECUTE, READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+use crate::terminal::TerminalName;
+use crate::wait::Channel;
 
 /// Bits of a mode that a new file may get.
 const MODE: u64 = 0o7777;
@@ -42,6 +46,7 @@ impl Files {
                 return Err(Errno::ENOENT);
             }
             let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
+            self.tell_opened(&found, Place::Node(id), event::OPEN);
             return Ok(self.named(OpenFile::new(Kind::Node(id), kept(flags)), &found));
         };
         if create {
@@ -52,6 +57,12 @@ impl Files {
             }
         }
         let kind = self.open_place(place, flags, now)?;
+        if flags & flag::PATH == 0 {
+            self.tell_opened(&found, place, event::OPEN);
+            if flags & flag::TRUNCATE != 0 {
+                self.tell_opened(&found, place, event::MODIFY);
+            }
+        }
         Ok(self.named(OpenFile::new(kind, kept(flags)), &found))
     }
 
@@ -71,7 +82,9 @@ impl Files {
         let Last::Name(name) = &found.last else { return Err(Errno::EISDIR) };
         self.check_change(found.directory)?;
         let owner = self.new_owner(found.directory, mode, false)?;
-        self.tree.create(Named { directory: found.directory, name: name.bytes() }, body, owner, now)
+        let id = self.tree.create(Named { directory: found.directory, name: name.bytes() }, body, owner, now)?;
+        self.tell_name(found.directory, name.bytes(), false, event::CREATE);
+        Ok(id)
     }
 
     /// Who owns what the process makes in a directory, and its permissions.
@@ -81,9 +94,9 @@ impl Files {
     pub fn new_owner(&self, directory: Place, mode: u64, is_directory: bool) -> Result<Owner, Errno> {
         let above = self.status(directory)?.owner();
         let inherits = above.permissions & SET_GROUP != 0;
-        let permissions = (mode & !self.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
-        let gid = if inherits { above.gid } else { self.who.group.effective };
-        Ok(Owner { uid: self.who.user.effective, gid, permissions })
+        let permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
+        let gid = if inherits { above.gid } else { self.own.who.group.effective };
+        Ok(Owner { uid: self.own.who.user.effective, gid, permissions })
     }
 
     /// Checks that names of a directory may be added or removed.
@@ -104,7 +117,7 @@ impl Files {
     pub fn check_removal(&self, directory: Place, place: Place) -> Result<(), Errno> {
         self.check_change(directory)?;
         let above = self.status(directory)?.owner();
-        let owns = self.who.owns(above) || self.who.owns(self.status(place)?.owner());
+        let owns = self.own.who.owns(above) || self.own.who.owns(self.status(place)?.owner());
         if above.permissions & STICKY != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
     }
 
@@ -114,7 +127,7 @@ impl Files {
     /// `EACCES`, `ENOENT`, `EIO`.
     pub fn check(&self, place: Place, wanted: u64) -> Result<(), Errno> {
         let status = self.status(place)?;
-        if self.who.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
+        if self.own.who.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     /// Opens a place.
@@ -135,21 +148,24 @@ impl Files {
             _ => {}
         }
         let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
-        if !self.who.may(status.owner(), status.is_directory(), wanted) {
+        if !self.own.who.may(status.owner(), status.is_directory(), wanted) {
             return Err(Errno::EACCES);
         }
-        if flags & flag::NO_ACCESS_TIME != 0 && !self.who.owns(status.owner()) {
+        if flags & flag::NO_ACCESS_TIME != 0 && !self.own.who.owns(status.owner()) {
             return Err(Errno::EPERM);
+        }
+        if writes {
+            self.check_not_running(place)?;
         }
         match (place, kind) {
             (Place::Proc(entry), Some(FileType::Regular)) => match entry.text() {
-                Some(text) if !writes => Ok(Kind::Text(entry, text, alloc::vec::Vec::new())),
+                Some(text) if !writes || entry.is_writable() => Ok(Kind::Text(entry, text, alloc::vec::Vec::new())),
                 _ => Err(Errno::EACCES),
             },
             (Place::Descriptor(fd), _) => self.open_again(fd, flags),
             (_, Some(FileType::Directory)) => Ok(Kind::Directory(place)),
             (_, Some(FileType::Regular)) => self.open_regular(place, flags, now),
-            (_, Some(FileType::CharacterDevice)) => self.open_device(place, status.numbers),
+            (_, Some(FileType::CharacterDevice)) => self.open_device(place, status.numbers, now),
             (_, Some(FileType::Fifo)) => self.open_fifo(place, flags),
             _ => Err(Errno::ENXIO),
         }
@@ -170,13 +186,22 @@ impl Files {
     }
 
     /// Opens a device by its numbers.
-    fn open_device(&self, place: Place, numbers: (u32, u32)) -> Result<Kind, Errno> {
+    fn open_device(&mut self, place: Place, numbers: (u32, u32), now: Time) -> Result<Kind, Errno> {
         let device = match numbers {
             (1, 3) => Device::Null,
             (1, 5) => Device::Zero,
             (1, 7) => Device::Full,
             (1, 8 | 9) => Device::Random,
-            (5, 0 | 1) if self.has_terminal() => return Ok(Kind::Console { stream: Standard::Output, terminal: true }),
+            (5, 0) => match self.controlling {
+                Some(TerminalName::Operator) => return Ok(Kind::Console { stream: Standard::Output, terminal: Some(place) }),
+                Some(TerminalName::Pseudo(id)) => return self.open_peer(id),
+                None => return Err(Errno::ENXIO),
+            },
+            (5, 2) => return self.create_pty(now).map(|id| Kind::Master(id, place)),
+            (pty::MAJOR, number) if self.ptys.get(PtyId(number)).is_ok() => return self.open_pty(PtyId(number), place),
+            (5, 1) | (pty::MAJOR, 0) if self.has_terminal() => {
+                return Ok(Kind::Console { stream: Standard::Output, terminal: Some(place) });
+            }
             _ => return Err(Errno::ENXIO),
         };
         Ok(Kind::Device(device, place))
@@ -188,7 +213,9 @@ impl Files {
         if writes && !reads && !has_reader && flags & flag::NON_BLOCKING != 0 {
             return Err(Errno::ENXIO);
         }
-        Ok(Kind::Pipe(self.pipes.open(Some(place), reads, writes)?))
+        let id = self.pipes.open(Some(place), reads, writes)?;
+        self.changed.push(Channel::Pipe(id.0));
+        Ok(Kind::Pipe(id))
     }
 
     /// Opens once more what a descriptor stands for that has no name.
@@ -211,7 +238,20 @@ impl Files {
     pub fn awaits_other_end(&self, file: &OpenFile) -> bool {
         let Kind::Pipe(id) = file.kind else { return false };
         let Ok(pipe) = self.pipes.get(id) else { return false };
-        pipe.place.is_some() && (file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0)
+        // Who has come and gone meanwhile was there.
+        let is_alone = file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0;
+        pipe.place.is_some() && is_alone && file.offset == pipe.others(file)
+    }
+
+    /// Takes note of who has been at the other end of a FIFO, which has no other use for an offset.
+    pub fn start_to_wait(&mut self, fd: u64) {
+        let came = match self.look(fd) {
+            Ok(file @ OpenFile { kind: Kind::Pipe(id), .. }) => self.pipes.get(*id).map(|pipe| pipe.others(file)),
+            _ => return,
+        };
+        if let (Ok(came), Ok(file)) = (came, self.get(fd)) {
+            file.offset = came;
+        }
     }
 
     /// Opens a file without a name, beside those of a directory.
@@ -252,5 +292,6 @@ fn wants(flags: u64) -> (bool, bool) {
 
 /// The flags that an open file keeps.
 fn kept(flags: u64) -> u64 {
-    flags & !(flag::CLOSE_ON_EXEC | flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE) & 0xffff_ffff
+    let large = if flags & flag::PATH == 0 { flag::LARGE_FILE } else { 0 };
+    flags & !(flag::CLOSE_ON_EXEC | flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE) & 0xffff_ffff | large
 }

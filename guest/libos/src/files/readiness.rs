@@ -3,12 +3,18 @@
 
 use alloc::vec::Vec;
 
-use pando_rt::{clock, console, events};
+use pando_rt::clock;
 
-use super::{Files, Kind};
+use super::inotify::Inotify;
+use super::mqueue::MessageQueue;
+use super::pty::End;
+use super::{Files, Kind, OpenFile};
+use crate::wait::Channel;
 
 /// Bytes can be read.
 pub const POLLIN: u16 = 0x001;
+/// An urgent byte can be read.
+pub const POLLPRI: u16 = 0x002;
 /// Bytes can be written.
 pub const POLLOUT: u16 = 0x004;
 /// The other end is gone, so writing fails.
@@ -34,43 +40,115 @@ pub struct Question {
 
 impl Files {
     /// What a descriptor is ready for.
-    fn ready(&self, question: Question, input_ready: bool) -> u16 {
-        let Ok(file) = self.look(question.fd.into()) else { return POLLNVAL };
+    fn ready(&self, question: Question) -> u16 {
+        match self.look(question.fd.into()) {
+            Ok(file) if !file.is_name() => self.ready_for(file) & (question.wanted | POLLERR | POLLHUP),
+            _ => POLLNVAL,
+        }
+    }
+
+    /// What an open file is ready for.
+    pub(super) fn ready_for(&self, file: &OpenFile) -> u16 {
         let (reads, writes) = (file.readable(), file.writable());
-        let ready = match &file.kind {
-            Kind::Name(_) => return POLLNVAL,
+        match &file.kind {
             Kind::Console { .. } => {
-                let reading = if reads && input_ready { READING } else { 0 };
+                let reading = if reads && self.input.is_some() { READING } else { 0 };
                 reading | if writes { WRITING } else { 0 }
             }
             Kind::Pipe(id) => self.pipes.get(*id).map_or(0, |pipe| pipe.ready(reads, writes)),
             Kind::Event(event) => event.ready(),
+            Kind::Master(id, _) => self.ptys.get(*id).map_or(POLLHUP, |pty| pty.ready(End::Master)),
+            Kind::Slave(id, _) => self.ptys.get(*id).map_or(POLLHUP, |pty| pty.ready(End::Slave)),
+            Kind::Timer(id) => self.timers.get(*id).map_or(0, |timer| timer.ready(clock::now())),
+            Kind::Epoll(id) => self.epoll_ready(*id),
+            Kind::Socket(id) => self.sockets.ready(*id),
+            Kind::Inotify(id) => self.inotifies.get(*id).map_or(0, Inotify::ready),
+            Kind::Messages(id) => self.queues.get(*id).map_or(0, MessageQueue::ready),
+            Kind::Process(id) => self.watched.get(*id).map_or(0, |watched| watched.ready()),
+            Kind::Signals(wanted) => {
+                if self.signals.0.0 & wanted.0 != 0 {
+                    POLLIN
+                } else {
+                    0
+                }
+            }
             _ => READING | WRITING,
-        };
-        ready & (question.wanted | POLLERR | POLLHUP)
+        }
     }
 
-    /// Whether the answer depends on the console's input.
-    fn asks_input(&self, question: Question) -> bool {
-        question.wanted & READING != 0
-            && self.look(question.fd.into()).is_ok_and(|file| file.readable() && matches!(file.kind, Kind::Console { .. }))
+    /// What is woken when a file's readiness may have changed; nothing, if it never changes.
+    #[must_use]
+    pub fn channels(&self, fd: u64) -> Vec<Channel> {
+        let mut channels = Vec::new();
+        if let Ok(index) = self.index(fd) {
+            self.add_channels(index, &mut channels);
+        }
+        // Many files of an instance of epoll may share one.
+        channels.sort_unstable();
+        channels.dedup();
+        channels
     }
 
-    /// Waits until one of the questions has an answer, or the clock reaches `deadline`, or something has happened. Returns the answers.
-    pub fn wait(&mut self, questions: &[Question], deadline: u64) -> Vec<u16> {
-        let asks_input = questions.iter().any(|question| self.asks_input(*question));
-        let answers = |files: &Files, input| questions.iter().map(|question| files.ready(*question, input)).collect::<Vec<_>>();
-        let now = answers(self, asks_input && console::input_ready(0));
-        if now.iter().any(|ready| *ready != 0) {
-            return now;
+    /// Adds the channels of an open file.
+    pub(super) fn add_channels(&self, index: usize, channels: &mut Vec<Channel>) {
+        let Some(Some((file, _))) = self.open.get(index) else { return };
+        match file.kind {
+            Kind::Pipe(id) => channels.push(Channel::Pipe(id.0)),
+            Kind::Event(_) => channels.push(Channel::Open(index)),
+            Kind::Master(id, _) | Kind::Slave(id, _) => channels.push(Channel::Terminal(id.0)),
+            Kind::Timer(_) => channels.push(Channel::Timers),
+            Kind::Socket(_) => channels.push(Channel::Sockets),
+            Kind::Inotify(_) => channels.push(Channel::Notes),
+            Kind::Signals(_) => channels.push(Channel::Signal(self.own.process)),
+            Kind::Messages(id) => channels.push(Channel::Messages(id.number())),
+            Kind::Process(id) => channels.extend(self.watched.get(id).map(|watched| Channel::Ended(watched.process))),
+            Kind::Console { .. } => channels.push(Channel::Input),
+            Kind::Epoll(id) => {
+                channels.push(Channel::Open(index));
+                self.add_channels_of_epoll(id, channels);
+            }
+            _ => {}
         }
-        if asks_input {
-            let input = console::input_ready(deadline);
-            return answers(self, input);
+    }
+
+    /// Takes note that files have changed for those who wait for them.
+    pub fn note_changes(&mut self, files: &[u64]) {
+        for fd in files {
+            self.note_change(*fd);
         }
-        if clock::now() < deadline {
-            events::wait(deadline);
+    }
+
+    /// Takes note that a file has changed for those who wait for it.
+    pub(super) fn note_change(&mut self, fd: u64) {
+        let Ok(index) = self.index(fd) else { return };
+        match self.open.get(index) {
+            Some(Some((OpenFile { kind: Kind::Pipe(id), .. }, _))) => self.changed.push(Channel::Pipe(id.0)),
+            Some(Some((OpenFile { kind: Kind::Socket(_), .. }, _))) => self.changed.push(Channel::Sockets),
+            Some(Some((OpenFile { kind: Kind::Event(_) | Kind::Epoll(_), .. }, _))) => self.changed.push(Channel::Open(index)),
+            _ => {}
         }
-        now
+    }
+
+    /// Whether an answer depends on the console's input.
+    #[must_use]
+    pub fn ask_input(&self, questions: &[Question]) -> bool {
+        questions
+            .iter()
+            .any(|question| question.wanted & READING != 0 && self.look(question.fd.into()).is_ok_and(|file| self.is_input(file)))
+    }
+
+    /// Whether what an open file answers depends on the console's input.
+    pub(super) fn is_input(&self, file: &OpenFile) -> bool {
+        match file.kind {
+            Kind::Console { .. } => file.readable(),
+            Kind::Epoll(id) => self.epoll_asks_input(id),
+            _ => false,
+        }
+    }
+
+    /// What is ready now of what is asked.
+    #[must_use]
+    pub fn answers(&self, questions: &[Question]) -> Vec<u16> {
+        questions.iter().map(|question| self.ready(*question)).collect()
     }
 }

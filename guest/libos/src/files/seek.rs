@@ -22,8 +22,11 @@ impl Files {
         if file.is_name() {
             return Err(Errno::EBADF);
         }
-        if !file.has_offset() {
-            return Err(Errno::ESPIPE);
+        match file.kind {
+            // Where it stands means nothing, and stays.
+            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) | Kind::Inotify(_) | Kind::Signals(_) => return Ok(0),
+            _ if !file.has_offset() => return Err(Errno::ESPIPE),
+            _ => {}
         }
         let from = match (&file.kind, whence as u32 as u64) {
             (_, START) => Some(0),

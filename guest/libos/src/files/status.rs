@@ -13,14 +13,16 @@ const NANOSECONDS: u64 = 1_000_000_000;
 
 /// Minor numbers of the devices (their major number is 0) that files without a volume lie on.
 pub mod minor {
+    /// Sockets.
+    pub const SOCKETS: u32 = 8;
     /// Pipes.
     pub const PIPES: u32 = 14;
     /// Files that are nothing but a descriptor.
     pub const ANONYMOUS: u32 = 15;
     /// `/proc`.
     pub const PROC: u32 = 22;
-    /// Terminals.
-    pub const TERMINALS: u32 = 24;
+    /// `/sys`
+    pub const SYSTEM: u32 = 23;
     /// The first volume; the others follow.
     pub const VOLUMES: u32 = 32;
 }

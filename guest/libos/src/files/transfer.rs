@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing open files of every kind but the console. Nothing here waits.
 
+use alloc::vec::Vec;
+
+use pando_abi::{BlockAddress, BlockNumber};
+use pando_rt::clock;
 use pando_rt::console::{self, Stop, Stream};
+use pando_rt::memory;
 use pando_rt::user::{self, UserRange};
 
+use super::inotify::Inotify;
+use super::pipe::{CAPACITY_MAX, Pipe};
 use super::status::time;
 use super::tree::Place;
 use super::tree::content::{PAGE, SIZE_MAX};
@@ -12,6 +19,7 @@ use super::tree::volume::ImageFile;
 use super::{Device, Files, Kind, OpenFile, Standard, flag};
 use crate::erofs::Time;
 use crate::errno::Errno;
+use crate::memory::regions::Sharing;
 use crate::random::Random;
 
 /// Seconds after which the time of the last access is renewed though nothing else happened.
@@ -20,6 +28,30 @@ const ACCESS_TIME_AGE: i64 = 24 * 60 * 60;
 const SET_USER: u16 = 0o4000;
 const SET_GROUP: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
+
+/// What can be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mappable {
+    /// Zero memory.
+    Zero,
+    /// Blocks, from `first` on and up to `end`.
+    Blocks {
+        /// The file's first block.
+        first: BlockAddress,
+        /// The number after that of its last one.
+        end: BlockNumber,
+    },
+    /// Bytes that must be copied.
+    Bytes {
+        /// How many the file has.
+        size: u64,
+    },
+    /// A file of the overlay.
+    Node {
+        /// The file.
+        node: NodeId,
+    },
+}
 
 /// Copies a piece of a file to the application, as far as that goes.
 ///
@@ -84,14 +116,68 @@ fn each(ranges: &[UserRange], mut step: impl FnMut(UserRange, u64) -> Result<u64
     Ok(done)
 }
 
+/// What lies in several ranges, up to so many bytes.
+fn gather(ranges: &[UserRange], most: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    for range in ranges {
+        let (start, length) = (bytes.len(), (range.length() as usize).min(most - bytes.len()));
+        bytes.try_reserve(length).map_err(|_| Errno::ENOMEM)?;
+        bytes.resize(start + length, 0);
+        user::read(range.start(), &mut bytes[start..])?;
+    }
+    Ok(bytes)
+}
+
+/// Hands over what a pipe holds: one packet, or bytes.
+fn give_piped(pipe: &mut Pipe, ranges: &[UserRange]) -> Result<u64, Errno> {
+    let Some(packet) = pipe.packet() else { return each(ranges, |range, _| pipe.read(range)) };
+    let length = packet.len();
+    let done = each(ranges, |range, done| {
+        let rest = packet.get(done as usize..).unwrap_or_default();
+        deliver(range, &rest[..rest.len().min(range.length() as usize)]).map(|bytes| bytes as u64)
+    })?;
+    // What there was no room for is lost.
+    pipe.skip(if done > 0 { length } else { 0 });
+    Ok(done)
+}
+
+/// Where a count of 64 bits is wanted or given.
+///
+/// # Errors
+/// `EINVAL`: there is no room.
+fn place_of_count(ranges: &[UserRange]) -> Result<u64, Errno> {
+    let first = ranges.iter().find(|range| range.length() > 0);
+    first.filter(|range| range.length() >= 8).map(|range| range.start()).ok_or(Errno::EINVAL)
+}
+
+/// Gives what `take` has counted. Returns how many bytes that is.
+fn give_count(ranges: &[UserRange], take: impl FnOnce() -> Result<u64, Errno>) -> Result<u64, Errno> {
+    let place = place_of_count(ranges)?;
+    user::write(place, &take()?.to_le_bytes())?;
+    Ok(8)
+}
+
+/// Gives what waits in an instance of inotify.
+fn give_events(inotify: &mut Inotify, to: UserRange) -> Result<u64, Errno> {
+    let bytes = inotify.take(to.length() as usize)?;
+    user::write(to.start(), &bytes)?;
+    Ok(bytes.len() as u64)
+}
+
 impl Files {
     /// Reads into the ranges one after the other, from `offset` or from where the file stands. Returns how many bytes.
     ///
     /// # Errors
     /// Those of `read`; `EAGAIN`: there is nothing yet.
     pub fn read(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, random: &mut Random, now: u64) -> Result<u64, Errno> {
+        let done = self.read_open(fd, ranges, offset, random, now)?;
+        self.note_change(fd);
+        Ok(done)
+    }
+
+    fn read_open(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, random: &mut Random, now: u64) -> Result<u64, Errno> {
         let index = self.index(fd)?;
-        let Files { open, tree, pipes, .. } = self;
+        let Files { open, tree, pipes, timers, inotifies, ahead, .. } = self;
         let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
         if !file.readable() {
             return Err(Errno::EBADF);
@@ -106,7 +192,16 @@ impl Files {
             file.kind = Kind::Node(id);
         }
         let done = match &mut file.kind {
-            Kind::Image(_, data) => each(ranges, |range, done| copy_out(data, start.saturating_add(done), range))?,
+            Kind::Image(_, data) => each(ranges, |range, done| {
+                let offset = start.saturating_add(done);
+                if let Some((read, end)) = data.addresses(offset, range.length())
+                    && let Some(wanted) = ahead.wanted(read, end)
+                {
+                    // What is not brought in is read when it is touched.
+                    let _ = memory::populate(wanted.start, wanted.end - wanted.start);
+                }
+                copy_out(data, offset, range)
+            })?,
             Kind::Node(id) => {
                 let node = tree.node_mut(*id)?;
                 if file.flags & flag::NO_ACCESS_TIME == 0 {
@@ -123,20 +218,19 @@ impl Files {
                 })?
             }
             Kind::Directory(_) => return Err(Errno::EISDIR),
-            Kind::Name(_) | Kind::Console { .. } => return Err(Errno::EBADF),
+            // These are read by calls of their own.
+            Kind::Name(_) | Kind::Console { .. } | Kind::Socket(_) | Kind::Master(..) | Kind::Slave(..) => return Err(Errno::EBADF),
+            Kind::Epoll(_) | Kind::Signals(_) | Kind::Process(_) | Kind::Messages(_) => return Err(Errno::EINVAL),
+            Kind::Inotify(id) => {
+                let inotify = inotifies.get_mut(*id)?;
+                each(ranges, |range, _| give_events(inotify, range))?
+            }
             Kind::Device(Device::Null, _) => 0,
             Kind::Device(Device::Zero | Device::Full, _) => each(ranges, |range, _| Ok(user::zero(range).map(|()| range.length())?))?,
             Kind::Device(Device::Random, _) => each(ranges, |range, _| random.fill_user(range))?,
-            Kind::Pipe(id) => {
-                let pipe = pipes.get_mut(*id)?;
-                each(ranges, |range, _| pipe.read(range))?
-            }
-            Kind::Event(event) => {
-                let range = ranges.iter().find(|range| range.length() > 0).filter(|range| range.length() >= 8).ok_or(Errno::EINVAL)?;
-                let count = event.take()?;
-                user::write(range.start(), &count.to_le_bytes())?;
-                8
-            }
+            Kind::Pipe(id) => give_piped(pipes.get_mut(*id)?, ranges)?,
+            Kind::Event(event) => give_count(ranges, || event.take())?,
+            Kind::Timer(id) => give_count(ranges, || timers.get_mut(*id)?.take(clock::now()))?,
             Kind::Text(_, _, text) => each(ranges, |range, done| {
                 let rest = text.get(usize::try_from(start.saturating_add(done)).unwrap_or(usize::MAX)..).unwrap_or_default();
                 let piece = &rest[..rest.len().min(usize::try_from(range.length()).unwrap_or(usize::MAX))];
@@ -165,24 +259,47 @@ impl Files {
         if let Some(id) = self.writable_node(fd)? {
             return self.write_node(fd, id, ranges, offset, time(now));
         }
+        let done = self.write_open(fd, ranges, bytes)?;
+        self.note_change(fd);
+        Ok(done)
+    }
+
+    /// Writes to what is no file on a volume.
+    fn write_open(&mut self, fd: u64, ranges: &[UserRange], bytes: u64) -> Result<u64, Errno> {
         let index = self.index(fd)?;
         let Files { open, pipes, .. } = self;
         let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
         match &mut file.kind {
             Kind::Device(Device::Full, _) if bytes > 0 => Err(Errno::ENOSPC),
             Kind::Device(..) => Ok(bytes),
+            Kind::Pipe(id) if file.flags & flag::DIRECT != 0 && bytes > 0 => {
+                let packets = gather(ranges, CAPACITY_MAX)?;
+                pipes.get_mut(*id)?.push_packets(&packets).map(|done| done as u64)
+            }
             Kind::Pipe(id) => {
                 let pipe = pipes.get_mut(*id)?;
                 each(ranges, |range, _| pipe.write(range))
             }
             Kind::Event(event) => {
-                let range = ranges.iter().find(|range| range.length() > 0).filter(|range| range.length() >= 8).ok_or(Errno::EINVAL)?;
                 let mut number = [0; 8];
-                user::read(range.start(), &mut number)?;
+                user::read(place_of_count(ranges)?, &mut number)?;
                 event.add(u64::from_le_bytes(number)).map(|()| 8)
             }
+            Kind::Timer(_) | Kind::Epoll(_) | Kind::Signals(_) | Kind::Process(_) | Kind::Messages(_) => Err(Errno::EINVAL),
             _ => Err(Errno::EBADF),
         }
+    }
+
+    /// The node of an open regular file, if it is one by now.
+    fn node_of(&self, fd: u64) -> Result<Option<NodeId>, Errno> {
+        Ok(match &self.look(fd)?.kind {
+            Kind::Node(id) => Some(*id),
+            Kind::Image(place, _) => match self.tree.settle(Place::Image(*place)) {
+                Place::Node(id) => Some(id),
+                _ => None,
+            },
+            _ => None,
+        })
     }
 
     /// The node of an open regular file, made now if it was an inode. `None`: the file is none.
@@ -201,12 +318,13 @@ impl Files {
     }
 
     fn write_node(&mut self, fd: u64, id: NodeId, ranges: &[UserRange], offset: Option<u64>, now: Time) -> Result<u64, Errno> {
-        let is_root = self.who.is_root();
+        let is_root = self.own.who.is_root();
         let file = self.look(fd)?;
         let (appends, stands) = (file.flags & flag::APPEND != 0, file.offset);
         let node = self.tree.node_mut(id)?;
         let content = node.content_mut()?;
         let start = if appends { content.size() } else { offset.unwrap_or(stands) };
+        content.check_write(start, ranges.iter().map(|range| range.length()).sum())?;
         let mut left = SIZE_MAX.checked_sub(start).ok_or(Errno::EFBIG)?;
         if left == 0 && ranges.iter().any(|range| range.length() > 0) {
             return Err(Errno::EFBIG);
@@ -241,7 +359,7 @@ impl Files {
         let mut page = [0; PAGE as usize];
         // What lies in a volume goes from where it lies, unless it must be kept.
         let direct = match (&self.look(from)?.kind, &self.look(to)?.kind) {
-            (_, Kind::Pipe(_)) => None,
+            (_, Kind::Pipe(_) | Kind::Socket(_)) => None,
             (Kind::Image(place, data), _) => Some(*data).filter(|_| matches!(self.tree.settle(Place::Image(*place)), Place::Image(_))),
             _ => None,
         };
@@ -293,7 +411,7 @@ impl Files {
     }
 
     /// Writes bytes that the libOS can see to a file.
-    fn put(&mut self, fd: u64, offset: Option<u64>, bytes: &[u8], now: u64) -> Result<usize, Errno> {
+    pub(super) fn put(&mut self, fd: u64, offset: Option<u64>, bytes: &[u8], now: u64) -> Result<usize, Errno> {
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -306,6 +424,7 @@ impl Files {
             if start.checked_add(bytes.len() as u64).is_none_or(|end| end > SIZE_MAX) {
                 return Err(Errno::EFBIG);
             }
+            content.check_write(start, bytes.len() as u64)?;
             let mut rest = bytes;
             let done = content.write(start, bytes.len() as u64, |room| {
                 let (piece, left) = rest.split_at(room.len());
@@ -326,52 +445,54 @@ impl Files {
             },
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
             Kind::Device(..) => Ok(bytes.len()),
-            Kind::Pipe(id) => self.pipes.get_mut(id)?.push(bytes),
+            Kind::Pipe(id) => {
+                let pushed = self.pipes.get_mut(id)?.push(bytes)?;
+                self.note_change(fd);
+                Ok(pushed)
+            }
+            Kind::Socket(id) => {
+                let sent = self.sockets.send_bytes(id, bytes)?;
+                self.note_change(fd);
+                Ok(sent)
+            }
             _ => Err(Errno::EINVAL),
         }
     }
 }
 
 impl Files {
-    /// Checks that a descriptor can be mapped. `None`: as zero memory.
+    /// What a descriptor is, to be mapped; `writes`: what is mapped may be written to.
     ///
     /// # Errors
-    /// `EBADF`, `EACCES`, `ENODEV`.
-    pub fn check_mappable(&self, fd: u64, shared_writable: bool) -> Result<Option<()>, Errno> {
-        let file = self.look(fd)?;
-        if file.is_name() {
-            return Err(Errno::EBADF);
-        }
-        if !file.readable() || shared_writable && !file.writable() {
+    /// `EBADF`, `EACCES`, `ENODEV`, `ENOSPC`, `EIO`.
+    pub fn mappable(&mut self, fd: u64, sharing: Sharing, writes: bool) -> Result<Mappable, Errno> {
+        if !self.file(fd)?.readable() || sharing == Sharing::Reads && writes {
             return Err(Errno::EACCES);
         }
-        match file.kind {
-            Kind::Image(..) | Kind::Node(_) if shared_writable => Err(Errno::ENODEV),
-            Kind::Image(..) | Kind::Node(_) => Ok(Some(())),
-            Kind::Device(Device::Zero, _) => Ok(None),
+        // What may be written through the mapping must be one with the file.
+        let node = if sharing == Sharing::Writes { self.writable_node(fd)? } else { self.node_of(fd)? };
+        match (&self.look(fd)?.kind, node) {
+            (_, Some(node)) if sharing == Sharing::Writes && writes => {
+                self.tree.node(node)?.content()?.check_write(0, 1).map(|()| Mappable::Node { node })
+            }
+            (_, Some(node)) => Ok(Mappable::Node { node }),
+            (Kind::Image(place, data), None) => {
+                Ok(data.blocks(place.volume).map_or(Mappable::Bytes { size: data.size() }, |(first, end)| Mappable::Blocks { first, end }))
+            }
+            (Kind::Device(Device::Zero, _), None) => Ok(Mappable::Zero),
             _ => Err(Errno::ENODEV),
         }
     }
 
-    /// Copies what a regular file has from `offset` on into a mapping.
+    /// Copies what a volume's file has from `offset` on into a mapping.
     ///
     /// # Errors
     /// `EFAULT`, `EIO`, `EBADF`, `ENODEV`.
     pub fn copy_mapped(&self, fd: u64, offset: u64, to: UserRange) -> Result<u64, Errno> {
-        let id = match &self.look(fd)?.kind {
-            Kind::Image(place, data) => match self.tree.settle(Place::Image(*place)) {
-                Place::Node(id) => id,
-                _ => return copy_out(data, offset, to),
-            },
-            Kind::Node(id) => *id,
-            _ => return Err(Errno::ENODEV),
-        };
-        let mut done = 0;
-        self.tree.node(id)?.content()?.read(offset, to.length(), |piece| {
-            let bytes = deliver(to.part(done, piece.len() as u64), piece)?;
-            done += bytes as u64;
-            Ok(bytes)
-        })
+        match &self.look(fd)?.kind {
+            Kind::Image(_, data) => copy_out(data, offset, to),
+            _ => Err(Errno::ENODEV),
+        }
     }
 }
 
@@ -379,7 +500,11 @@ impl OpenFile {
     /// Whether reading and writing it goes by an offset.
     #[must_use]
     pub fn has_offset(&self) -> bool {
-        !matches!(self.kind, Kind::Console { .. } | Kind::Pipe(_) | Kind::Event(_))
+        use Kind::{Console, Epoll, Event, Inotify, Master, Pipe, Signals, Slave, Socket, Timer};
+        if matches!(self.kind, Master(..) | Slave(..)) {
+            return false;
+        }
+        !matches!(self.kind, Console { .. } | Pipe(_) | Event(_) | Timer(_) | Epoll(_) | Inotify(_) | Signals(_) | Socket(_))
     }
 }
 

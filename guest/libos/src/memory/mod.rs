@@ -3,70 +3,75 @@
 //!
 //! The kernel holds pages, this holds intentions: what was reserved, where the break is, how far the stack may grow.
 //!
-//! # Where things lie
-//! Small programs fit into the first GiB, so that all their private pages hang on few page tables: the image where it was linked, the break
-//! behind it, the stack below `STACK_TOP`, small mappings above the stack in its own 2 MiB and then below it. Large mappings lie
-//! high. Nothing is randomised: a cell's neighbours cannot reach its memory anyway.
+//! Where things lie is the [layout's](layout).
 
 pub mod backing;
 pub mod growth;
+pub mod layout;
 pub mod patching;
 pub mod regions;
 pub mod remap;
+pub mod shown;
+pub mod stack;
 #[cfg(test)]
 mod tests;
+pub mod zygote;
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE, Permissions};
+use pando_abi::{BlockAddress, LARGE_PAGE_SIZE, PAGE_SIZE, Permissions, SpaceIndex};
 use pando_rt::memory::{self, PageRange};
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
 use crate::patch::Patches;
 use backing::plan;
+use layout::{LOW_START, Layout, SMALL};
 use patching::Content;
-use regions::{Backing, Region, Regions};
+use regions::{Backing, Blocks, Region, Regions};
+use shown::ShownFiles;
+use stack::{RESERVED, Stack};
+
+pub use stack::STACK_LIMIT;
 
 /// Nothing is mapped below this address, so that null pointers fault.
 pub const LOWEST: u64 = 0x1_0000;
-/// Where position-independent programs are loaded: where the others are linked.
-pub const DYNAMIC_BASE: u64 = 0x40_0000;
-/// Small mappings lie here; below it there is room for the break.
-const LOW_AREA: Range<u64> = 0x1000_0000..0x4000_0000;
-/// Mappings up to this size lie low.
-const SMALL: u64 = 32 << 20;
-/// Everything else.
-const HIGH_AREA: Range<u64> = 0x1_0000_0000..user::END - LARGE_PAGE_SIZE;
-/// The first address after the stack: half of the last 2 MiB of the low area is left to small mappings.
-const STACK_TOP: u64 = LOW_AREA.end - LARGE_PAGE_SIZE / 2;
-/// Bytes that the stack may grow to.
-pub const STACK_LIMIT: u64 = 8 << 20;
-/// Bytes of the stack at the start.
-const STACK_START: u64 = 64 << 10;
-/// Nothing else is put this close below the stack.
-const STACK_GAP: u64 = 1 << 20;
+/// Mappings of files up to this size become present at once.
+const EAGER_MAX: u64 = 4 << 20;
+/// Private mappings of files up to this size that may be written are copied.
+pub const COPIED_MAX: u64 = 4 << 20;
 /// Regions that a program may have, as Linux counts mappings.
 const REGIONS_MAX: usize = 65_530;
 /// Up to this size a shrinking break clears memory rather than giving it back.
 const CLEAR_MAX: u64 = 1 << 20;
 
 /// The application's memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AddressSpace {
+    /// The space that it describes.
+    pub space: SpaceIndex,
     regions: Regions,
-    /// What is mapped behind regions that grew, for them to grow into; to everyone else it is free.
+    /// Where things are put.
+    pub layout: Layout,
+    /// What is mapped before it is asked for: behind regions that grew, for them to grow into; where an earlier run of the program had its code. To everyone else it is free.
     ahead: Regions,
     /// Start of the break's area.
     break_start: u64,
     /// The break itself.
     break_end: u64,
-    /// What the stack has: it grows down from here as it is used, to `stack_top - STACK_LIMIT`.
-    stack_start: u64,
-    stack_top: u64,
+    /// The first thread's stack.
+    pub stack: Stack,
+    /// The files that are mapped.
+    shown: ShownFiles,
+    /// A file of the overlay was mapped once.
+    shows_nodes: bool,
+    /// Shared mappings that were made once more where they are, and how often.
+    again: BTreeMap<(u64, u64), u32>,
     /// What was patched in it.
     pub patches: Patches,
+    /// The program that was loaded into it, by its first block.
+    pub program: Option<BlockAddress>,
 }
 
 /// The pages that hold `length` bytes from `start`, a page's start.
@@ -79,7 +84,13 @@ pub fn pages(start: u64, length: u64) -> Result<PageRange, Errno> {
 }
 
 impl AddressSpace {
-    /// Maps anonymous memory over whatever is there.
+    /// That of a space in which programs have no memory yet.
+    #[must_use]
+    pub fn new(space: SpaceIndex, patches: Patches) -> AddressSpace {
+        AddressSpace { space, patches, ..AddressSpace::default() }
+    }
+
+    /// Maps memory over whatever is there: blocks of a file, or zeros, into which the caller may copy.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -90,9 +101,14 @@ impl AddressSpace {
         if self.regions.count() >= REGIONS_MAX {
             return Err(Errno::ENOMEM);
         }
-        if permissions == Permissions::NONE {
+        if let Backing::Blocks(blocks) = backing {
+            return self.map_blocks(range, permissions, blocks);
+        }
+        self.shows_nodes |= backing.node().is_some();
+        let is_reserved = permissions == Permissions::NONE && backing == Backing::Anonymous;
+        if is_reserved || backing.is_nothing() {
             self.unmap(range)?;
-            self.regions.put(range, Region { permissions, backing: Backing::Reserved });
+            self.regions.put(range, Region { permissions, backing: if is_reserved { Backing::Reserved } else { backing } });
             return Ok(());
         }
         self.release(range, Content::Goes)?;
@@ -100,6 +116,34 @@ impl AddressSpace {
         self.make(range, permissions)?;
         self.regions.put(range, Region { permissions, backing });
         Ok(())
+    }
+
+    /// Maps blocks of a file over whatever is there, and nothing behind its last one.
+    fn map_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
+        let end = blocks.end().clamp(range.start(), range.end());
+        if let Some(beyond) = PageRange::new(end, range.end()) {
+            self.map(beyond, permissions, Backing::Beyond(None))?;
+        }
+        if let Some(part) = PageRange::new(range.start(), end) {
+            self.map_all_blocks(part, permissions, blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Maps blocks of a file over whatever is there.
+    fn map_all_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
+        self.release(range, Content::Goes)?;
+        self.regions.remove(range);
+        self.ahead.remove(range);
+        // Most of a small one will be touched, and a touch costs more than all its pages.
+        memory::map_blocks(range, blocks.at(range.start()), permissions, range.bytes() <= EAGER_MAX)?;
+        self.regions.put(range, Region { permissions, backing: Backing::Blocks(blocks) });
+        Ok(())
+    }
+
+    /// Takes note that mapped pages of these permissions hold copies of what private blocks of a file hold: writing to each page of these would fault.
+    pub fn note_copied(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) {
+        self.regions.put(range, Region { permissions, backing: Backing::Blocks(blocks) });
     }
 
     /// Maps zero memory over whatever is there, without taking note of it.
@@ -119,7 +163,7 @@ impl AddressSpace {
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
         self.release(range, Content::Goes)?;
         let mut gone = self.regions.remove(range);
-        gone.retain(|(_, region)| region.backing != Backing::Reserved);
+        gone.retain(|(_, region)| !region.backing.is_nothing());
         // Without the region before it, nothing will grow into what lies behind.
         let end = self.ahead.end_of(range.end()).map_or(range.end(), |(end, _)| end);
         gone.extend(self.ahead.remove(PageRange::new(range.start(), end).unwrap_or(range)));
@@ -145,28 +189,82 @@ impl AddressSpace {
     /// Changes permissions; what never had any gets its memory now.
     ///
     /// # Errors
-    /// `ENOMEM`: there are holes in the range, or no memory is left.
+    /// `ENOMEM`: there are holes in the range, or no memory is left. `EACCES`: a file that was not opened to be written would become writable.
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
         if permissions != Permissions::READ_EXECUTE {
             self.release(range, Content::Stays)?;
         }
+        let mut end = range.start();
         for (part, region) in self.regions.pieces(range) {
+            // What is behind a hole stays as it is.
+            if part.start() > end {
+                return Err(Errno::ENOMEM);
+            }
+            end = part.end();
             match region.backing {
                 _ if region.permissions == permissions => {}
+                backing if permissions.writable() && backing.is_read_only() => return Err(Errno::EACCES),
                 Backing::Reserved => self.map(part, permissions, Backing::Anonymous)?,
+                Backing::Beyond(_) => self.regions.put(part, Region { permissions, ..region }),
                 backing => {
                     memory::protect(part, permissions)?;
                     self.regions.put(part, Region { permissions, backing });
                 }
             }
         }
-        if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }
+        if end == range.end() { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Counts a shared mapping that is there already once more.
+    pub fn map_again(&mut self, range: PageRange) {
+        *self.again.entry((range.start(), range.end())).or_default() += 1;
+    }
+
+    /// Counts one once less. `false`: it is there only once.
+    pub fn unmap_again(&mut self, range: PageRange) -> bool {
+        let key = (range.start(), range.end());
+        let Some(count) = self.again.get_mut(&key) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.again.remove(&key);
+        }
+        true
+    }
+
+    /// How often a shared mapping was made once more.
+    #[must_use]
+    pub fn again(&self, range: PageRange) -> u64 {
+        self.again.get(&(range.start(), range.end())).copied().unwrap_or_default().into()
+    }
+
+    /// Takes note of a mapping that is there already.
+    pub fn note(&mut self, range: PageRange, region: Region) {
+        self.shows_nodes |= region.backing.node().is_some();
+        self.regions.put(range, region);
+    }
+
+    /// Forgets a mapping that stays there.
+    pub fn forget(&mut self, range: PageRange) {
+        self.again.retain(|(start, end), _| *start < range.start() || *end > range.end());
+        self.regions.remove(range);
     }
 
     /// Everything that is mapped or reserved, in order.
     #[must_use]
     pub fn all(&self) -> Vec<(PageRange, Region)> {
-        PageRange::new(0, user::END).map(|all| self.regions.pieces(all)).unwrap_or_default()
+        self.regions.all()
+    }
+
+    /// What is mapped or reserved in a range, in order.
+    #[must_use]
+    pub fn pieces(&self, range: PageRange) -> Vec<(PageRange, Region)> {
+        self.regions.pieces(range)
+    }
+
+    /// Whether a file of the overlay may be mapped.
+    #[must_use]
+    pub fn shows_nodes(&self) -> bool {
+        self.shows_nodes
     }
 
     /// Bytes of all that is mapped or reserved.
@@ -178,7 +276,7 @@ impl AddressSpace {
     /// What a mapping is called, if anything.
     #[must_use]
     pub fn name_of(&self, range: PageRange) -> &'static str {
-        if range.end() == self.stack_top {
+        if range.end() == self.stack.top() {
             "[stack]"
         } else if (self.break_start.next_multiple_of(PAGE_SIZE)..self.break_end).contains(&range.start()) {
             "[heap]"
@@ -205,39 +303,60 @@ impl AddressSpace {
         pages(address / PAGE_SIZE * PAGE_SIZE, PAGE_SIZE).is_ok_and(|page| self.regions.covers(page))
     }
 
-    /// Makes anonymous memory zero again.
+    /// Whether an address is in a mapping of a file, behind the file's end, where reading or writing would be allowed.
+    #[must_use]
+    pub fn is_beyond(&self, address: u64, writes: bool) -> bool {
+        let allowed = |region: Region| if writes { region.permissions.writable() } else { region.permissions.readable() };
+        self.regions.end_of(address).is_some_and(|(_, region)| matches!(region.backing, Backing::Beyond(_)) && allowed(region))
+    }
+
+    /// Makes anonymous memory zero again, and private mappings of volumes' files show them again.
     ///
     /// # Errors
     /// `ENOMEM`: there are holes in the range, or no memory is left.
     pub fn discard(&mut self, range: PageRange) -> Result<(), Errno> {
         self.release(range, Content::Stays)?;
         for (part, region) in self.regions.pieces(range) {
-            // A copy of a file keeps its bytes: they are what reading the file again would give, unless the program wrote to them.
-            if region.backing == Backing::Anonymous && region.permissions != Permissions::NONE {
-                plan(part, region.permissions).try_for_each(|(part, flags)| memory::map(part, flags))?;
+            match region.backing {
+                Backing::Anonymous if region.permissions != Permissions::NONE => {
+                    plan(part, region.permissions).try_for_each(|(part, flags)| memory::map(part, flags))?;
+                }
+                Backing::Blocks(blocks) => memory::map_blocks(part, blocks.at(part.start()), region.permissions, false)?,
+                // What reading its file again would give is for the caller to say, who knows files.
+                _ => {}
             }
         }
         if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Finds room for a mapping.
+    /// Finds room for a mapping at a multiple of `alignment`, a power of two.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn find(&self, bytes: u64) -> Result<PageRange, Errno> {
-        let alignment = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE } else { PAGE_SIZE };
-        let areas = if bytes <= SMALL { [LOW_AREA, HIGH_AREA] } else { [HIGH_AREA, LOW_AREA] };
-        areas.into_iter().find_map(|area| self.regions.find(bytes, alignment, area, &self.stack_room())).ok_or(Errno::ENOMEM)
+    pub fn find(&self, bytes: u64, alignment: u64) -> Result<PageRange, Errno> {
+        let alignment = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE.max(alignment) } else { PAGE_SIZE.max(alignment) };
+        let Layout { low_end, high, .. } = &self.layout;
+        let low = LOW_START..*low_end;
+        let areas = if bytes <= SMALL { [low, high.clone()] } else { [high.clone(), low] };
+        areas.into_iter().find_map(|area| self.regions.find(bytes, alignment, area, self.stack.room())).ok_or(Errno::ENOMEM)
     }
 
-    /// Where nothing but the stack is put.
-    fn stack_room(&self) -> Range<u64> {
-        self.stack_top.saturating_sub(STACK_LIMIT + STACK_GAP)..self.stack_top
+    /// Where to put a program of `bytes` bytes that can be moved to any multiple of `alignment`, a power of two.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn place(&self, bytes: u64, alignment: u64) -> Result<u64, Errno> {
+        let start = self.layout.image.next_multiple_of(alignment);
+        if start.saturating_add(bytes) < self.layout.stack_top - RESERVED {
+            return Ok(start);
+        }
+        let high = self.layout.high.clone();
+        self.regions.find(bytes, alignment, high, &(0..0)).map(PageRange::start).ok_or(Errno::ENOMEM)
     }
 
     /// Where free memory that starts at `address` ends; `address` itself if it is not free.
     fn room_from(&self, address: u64) -> u64 {
-        let stack = self.stack_room();
+        let stack = self.stack.room();
         let stack = if stack.contains(&address) {
             address
         } else if stack.start >= address {
@@ -246,40 +365,6 @@ impl AddressSpace {
             user::END
         };
         stack.min(self.regions.free_until(address)).min(user::END)
-    }
-
-    /// Makes the stack and sets the start of the break, once the program's image is mapped up to `image_end`. Returns the stack's end.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn prepare(&mut self, image_end: u64, stack_permissions: Permissions) -> Result<u64, Errno> {
-        (self.break_start, self.break_end) = (image_end, image_end);
-        let room = STACK_LIMIT + STACK_GAP;
-        let none = 0..0;
-        let low = LOW_AREA.start..STACK_TOP;
-        let place = self.regions.find(room, PAGE_SIZE, low, &none).or_else(|| self.regions.find(room, PAGE_SIZE, HIGH_AREA, &none));
-        self.stack_top = place.ok_or(Errno::ENOMEM)?.end();
-        self.stack_start = self.stack_top - STACK_START;
-        self.map(pages(self.stack_start, STACK_START)?, stack_permissions, Backing::Anonymous)?;
-        Ok(self.stack_top)
-    }
-
-    /// Grows the stack down to `address` if that is where it may grow: at least to twice its size, so that faults stay few. Says whether it did.
-    pub fn grow_stack(&mut self, address: u64) -> bool {
-        let limit = self.stack_top.saturating_sub(STACK_LIMIT);
-        if address < limit || address >= self.stack_start {
-            return false;
-        }
-        let doubled = self.stack_start.saturating_sub(self.stack_top - self.stack_start);
-        let start = doubled.min(address / PAGE_SIZE * PAGE_SIZE).max(limit);
-        let Some(range) = PageRange::new(start, self.stack_start) else { return false };
-        let below = self.regions.pieces(pages(self.stack_start, PAGE_SIZE).unwrap_or(range));
-        let permissions = below.first().map_or(Permissions::READ_WRITE, |(_, region)| region.permissions);
-        if !self.regions.is_free(range) || self.map(range, permissions, Backing::Anonymous).is_err() {
-            return false;
-        }
-        self.stack_start = start;
-        true
     }
 
     /// Moves the break if it can be moved. Returns where it is.

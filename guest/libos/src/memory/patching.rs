@@ -8,8 +8,9 @@ use pando_abi::{PAGE_SIZE, Permissions, SavedContext};
 use pando_rt::memory::{self, PageRange};
 use pando_rt::user;
 
-use super::regions::{Backing, Region};
-use super::{AddressSpace, LOW_AREA};
+use super::AddressSpace;
+use super::layout::LOW_START;
+use super::regions::{Backing, Region, Sharing};
 use crate::errno::Errno;
 use crate::patch::code::{JUMP, Kind, WINDOW, covered};
 use crate::patch::{Patches, Site, room, trampoline};
@@ -31,7 +32,7 @@ pub(super) enum Content {
 }
 
 impl AddressSpace {
-    /// Notes that an instruction trapped and was served, and patches its site once that pays. Where it cannot be patched it keeps trapping.
+    /// Notes that an instruction trapped, and patches its site once that pays. Where it cannot be patched it keeps trapping.
     pub fn trapped(&mut self, site: u64, kind: Kind) {
         if self.patches.count(site) && self.patch(site, kind).is_none() {
             self.patches.refuse(site);
@@ -51,9 +52,10 @@ impl AddressSpace {
         let bytes = trampoline::assemble(start, site, &code, &covered, kind, entry)?;
         let jump = trampoline::displacement(site + JUMP as u64, start)?;
         if is_new {
-            self.add_room(start / PAGE_SIZE * PAGE_SIZE)?;
+            self.add_room(start, &bytes)?;
+        } else {
+            memory::write(start, &bytes).ok()?;
         }
-        memory::write(start, &bytes).ok()?;
         memory::write(site, &[0xe9, jump[0], jump[1], jump[2], jump[3]]).ok()?;
         let original = code.first_chunk().copied()?;
         self.patches.add(site, Site { original, trampoline: start..start + length, places: trampoline::places(&covered), jumps: 0 });
@@ -62,7 +64,9 @@ impl AddressSpace {
 
     /// The bytes of the code from `site` on, as far as it can be patched: it can be executed, is the program's own, and cannot be written to behind our back.
     fn code(&self, site: u64) -> Option<Vec<u8>> {
-        let is_code = |region: &Region| region.permissions == Permissions::READ_EXECUTE && region.backing != Backing::Reserved;
+        // Patches must not get into a file.
+        let is_own = |region: &Region| !matches!(region.backing, Backing::Node(file) if file.sharing == Sharing::Writes);
+        let is_code = |region: &Region| region.permissions == Permissions::READ_EXECUTE && !region.backing.is_nothing() && is_own(region);
         let (end, _) = self.regions.end_of(site).filter(|(_, region)| is_code(region))?;
         if self.regions.end_of(site.checked_sub(1)?).is_some_and(|(_, region)| region.permissions.readable()) {
             let mut before = [0];
@@ -78,17 +82,23 @@ impl AddressSpace {
 
     /// Whether a page may become one that holds trampolines: free, and not where the program's own memory grows or is put.
     fn can_hold_trampolines(&self, page: u64) -> bool {
-        let in_stack = self.stack_room().contains(&page);
-        page >= LOW_AREA.end && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(|range| self.regions.is_free(range))
+        let in_stack = self.stack.room().contains(&page);
+        let is_free = |range| self.regions.is_free(range) && self.ahead.is_free(range);
+        page >= LOW_START && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(is_free)
     }
 
-    /// Maps a page for trampolines.
-    fn add_room(&mut self, page: u64) -> Option<()> {
-        let range = PageRange::new(page, page + PAGE_SIZE)?;
-        let [syscall, cpuid] = self.patches.entries()?.map(u64::to_le_bytes);
+    /// Maps a page for trampolines, with the first of them and the entries.
+    fn add_room(&mut self, start: u64, trampoline: &[u8]) -> Option<()> {
+        let range = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
+        let entries = self.patches.entries()?.map(u64::to_le_bytes).concat();
         self.map(range, Permissions::READ_EXECUTE, Backing::Anonymous).ok()?;
-        memory::write(range.end() - room::ENTRIES, &[syscall, cpuid].concat()).ok()?;
-        self.patches.add_page(page);
+        // From the trampoline to the page's end: one exit.
+        let mut content = vec![0; (range.end() - start) as usize];
+        let (head, tail) = content.split_at_mut_checked(trampoline.len())?;
+        head.copy_from_slice(trampoline);
+        tail.last_chunk_mut::<{ room::ENTRIES as usize }>()?.copy_from_slice(&entries);
+        memory::write(start, &content).ok()?;
+        self.patches.add_page(range.start());
         Some(())
     }
 

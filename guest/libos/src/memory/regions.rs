@@ -5,8 +5,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use pando_abi::Permissions;
+use pando_abi::{BlockAddress, BlockNumber, DiskIndex, PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
+
+use crate::files::tree::node::NodeId;
 
 /// Where a region's pages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +17,169 @@ pub enum Backing {
     Reserved,
     /// Zero memory.
     Anonymous,
-    /// A private copy of a file's bytes.
+    /// A copy of bytes of a volume.
     Copy,
+    /// Blocks of a volume's file, each one's own once it is written to.
+    Blocks(Blocks),
+    /// Pages that were filled from a file of the overlay.
+    Node(NodePages),
+    /// A segment of System V's shared memory, by its number.
+    Segment(u32),
+    /// Nothing: the file ends before. If it is one of the overlay, it may grow.
+    Beyond(Option<NodePages>),
+}
+
+impl Backing {
+    /// Whether nothing is mapped.
+    #[must_use]
+    pub fn is_nothing(self) -> bool {
+        matches!(self, Backing::Reserved | Backing::Beyond(_))
+    }
+
+    /// Whether it may never become writable: it is shared, and its file was not opened to be written.
+    #[must_use]
+    pub fn is_read_only(self) -> bool {
+        let sharing = match self {
+            Backing::Blocks(blocks) => blocks.sharing,
+            Backing::Node(pages) | Backing::Beyond(Some(pages)) => pages.sharing,
+            _ => Sharing::Private,
+        };
+        sharing == Sharing::Reads
+    }
+
+    /// The file of the overlay that it shows.
+    #[must_use]
+    pub fn node(self) -> Option<NodePages> {
+        match self {
+            Backing::Node(pages) | Backing::Beyond(Some(pages)) => Some(pages),
+            _ => None,
+        }
+    }
+
+    /// Whether others see what is written to it.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        match self {
+            Backing::Blocks(blocks) => blocks.sharing != Sharing::Private,
+            Backing::Node(pages) | Backing::Beyond(Some(pages)) => pages.sharing != Sharing::Private,
+            Backing::Segment(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it shows a file.
+    #[must_use]
+    pub fn is_file(self) -> bool {
+        !matches!(self, Backing::Reserved | Backing::Anonymous)
+    }
+
+    /// The same elsewhere.
+    #[must_use]
+    pub fn moved(self, from: u64, to: u64) -> Backing {
+        let pages = (from / PAGE_SIZE).wrapping_sub(to / PAGE_SIZE);
+        match self {
+            Backing::Blocks(blocks) => Backing::Blocks(Blocks { shift: blocks.shift.wrapping_add(pages), ..blocks }),
+            Backing::Node(node) => Backing::Node(NodePages { shift: node.shift.wrapping_add(pages), ..node }),
+            Backing::Beyond(Some(node)) => Backing::Beyond(Some(NodePages { shift: node.shift.wrapping_add(pages), ..node })),
+            other => other,
+        }
+    }
+}
+
+/// Whether what is written to a mapping is the file's, and the other way round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// It is not: `MAP_PRIVATE`.
+    Private,
+    /// The mapping shows the file, and cannot be written.
+    Reads,
+    /// It is.
+    Writes,
+}
+
+/// A file of the overlay in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePages {
+    /// The file.
+    pub node: NodeId,
+    /// Whether changes are shared.
+    pub sharing: Sharing,
+    /// Number of a page of the file less that of the page that it is in memory.
+    shift: u64,
+}
+
+impl NodePages {
+    /// A file from `offset` on, at `address`; both are a page's start.
+    #[must_use]
+    pub fn new(node: NodeId, sharing: Sharing, address: u64, offset: u64) -> NodePages {
+        NodePages { node, sharing, shift: (offset / PAGE_SIZE).wrapping_sub(address / PAGE_SIZE) }
+    }
+
+    /// The offset in the file of an address.
+    #[must_use]
+    pub fn at(self, address: u64) -> u64 {
+        (address / PAGE_SIZE).wrapping_add(self.shift).wrapping_mul(PAGE_SIZE)
+    }
+
+    /// The part of `pages` that a file of `size` bytes has, and the part behind its last page.
+    #[must_use]
+    pub fn split(self, pages: PageRange, size: u64) -> (Option<PageRange>, Option<PageRange>) {
+        let inside = size.saturating_sub(self.at(pages.start())).checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX);
+        let end = pages.start().saturating_add(inside).min(pages.end());
+        (PageRange::new(pages.start(), end), PageRange::new(end, pages.end()))
+    }
+}
+
+/// Blocks of a file that lie in memory one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    disk: DiskIndex,
+    /// Number of a block less that of the page that it is; the same for all of them.
+    shift: u64,
+    /// The number after that of the file's last block.
+    end: BlockNumber,
+    sharing: Sharing,
+    /// They could be written to at some time, and may differ from the file's.
+    written: bool,
+}
+
+impl Blocks {
+    /// The blocks from `first` on, up to `end`, at `address`.
+    #[must_use]
+    pub fn new(address: u64, first: BlockAddress, end: BlockNumber, sharing: Sharing) -> Blocks {
+        let shift = u64::from(first.block.0).wrapping_sub(address / PAGE_SIZE);
+        Blocks { disk: first.disk, shift, end, sharing, written: false }
+    }
+
+    /// The block at an address.
+    #[must_use]
+    pub fn at(self, address: u64) -> BlockAddress {
+        BlockAddress { disk: self.disk, block: BlockNumber((address / PAGE_SIZE).wrapping_add(self.shift) as u32) }
+    }
+
+    /// Their disk.
+    #[must_use]
+    pub fn disk(self) -> DiskIndex {
+        self.disk
+    }
+
+    /// The number after that of the file's last block.
+    #[must_use]
+    pub fn end_block(self) -> BlockNumber {
+        self.end
+    }
+
+    /// Whether they are what the file has, but for patches, and nobody else can change that.
+    #[must_use]
+    pub fn is_pristine(self) -> bool {
+        !self.written && self.sharing == Sharing::Private
+    }
+
+    /// The address behind the last one.
+    #[must_use]
+    pub fn end(self) -> u64 {
+        u64::from(self.end.0).wrapping_sub(self.shift).wrapping_mul(PAGE_SIZE)
+    }
 }
 
 /// A property of a stretch of pages.
@@ -29,7 +192,7 @@ pub struct Region {
 }
 
 /// Regions by their start.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Regions(BTreeMap<u64, (u64, Region)>);
 
 impl Regions {
@@ -73,6 +236,12 @@ impl Regions {
         regions.filter_map(cut).collect()
     }
 
+    /// All regions, in order.
+    #[must_use]
+    pub fn all(&self) -> Vec<(PageRange, Region)> {
+        self.0.iter().filter_map(|(&start, &(end, region))| PageRange::new(start, end).map(|part| (part, region))).collect()
+    }
+
     /// Whether every page of the range is in a region.
     #[must_use]
     pub fn covers(&self, range: PageRange) -> bool {
@@ -97,7 +266,10 @@ impl Regions {
     }
 
     /// Puts a region over the range, in place of what was there. Joins it with equal neighbours.
-    pub fn put(&mut self, range: PageRange, region: Region) {
+    pub fn put(&mut self, range: PageRange, mut region: Region) {
+        if let Backing::Blocks(blocks) = &mut region.backing {
+            blocks.written |= region.permissions.writable();
+        }
         self.remove(range);
         let (mut start, mut end) = (range.start(), range.end());
         if let Some((&before, &(before_end, other))) = self.0.range(..start).next_back()
@@ -119,19 +291,26 @@ impl Regions {
     /// Finds the highest free place for `bytes` bytes at a multiple of `alignment` inside `area`, outside `avoid`.
     #[must_use]
     pub fn find(&self, bytes: u64, alignment: u64, area: Range<u64>, avoid: &Range<u64>) -> Option<PageRange> {
+        let highest = |gap: Range<u64>| {
+            let start = gap.end.checked_sub(bytes)? / alignment * alignment;
+            PageRange::new(start, start + bytes).filter(|_| start >= gap.start)
+        };
+        let around = |gap: Range<u64>| {
+            let (below, above) = (gap.end.min(avoid.start), gap.start.max(avoid.end));
+            if avoid.is_empty() { highest(gap) } else { highest(above..gap.end).or_else(|| highest(gap.start..below)) }
+        };
+        // Down from one region to the next, in one walk: there may be tens of thousands.
+        let regions = self.0.range(..area.end).rev().map(|(&start, &(end, _))| start..end);
         let mut ceiling = area.end;
-        loop {
-            let start = ceiling.checked_sub(bytes)? / alignment * alignment;
-            if start < area.start {
-                return None;
+        for region in regions.chain(core::iter::once(area.start..area.start)) {
+            if let Some(found) = around(region.end.max(area.start)..ceiling) {
+                return Some(found);
             }
-            let end = start + bytes;
-            let blocking_region = self.last_before(end).filter(|&(_, region_end)| region_end > start).map(|(region, _)| region);
-            let blocking_avoid = Some(avoid.start).filter(|_| avoid.start < end && avoid.end > start);
-            match blocking_region.max(blocking_avoid) {
-                Some(blocker) => ceiling = blocker,
-                None => return PageRange::new(start, end),
+            ceiling = region.start;
+            if ceiling <= area.start {
+                break;
             }
         }
+        None
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Growing, shrinking and moving mappings.
 
-use pando_abi::Permissions;
+use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
 use pando_rt::user;
 
 use super::AddressSpace;
 use super::patching::Content;
-use super::regions::Backing;
+use super::regions::{Backing, Region};
 use crate::errno::Errno;
 
 /// Where a mapping may go that changes its size.
@@ -27,10 +27,17 @@ impl AddressSpace {
     /// # Errors
     /// `EFAULT`: it is not one mapping, whole. `EINVAL`: old and new place overlap, or the new one is none. `ENOMEM`.
     pub fn remap(&mut self, old: PageRange, bytes: u64, target: Target) -> Result<u64, Errno> {
-        let [(part, region)] = self.regions.pieces(old)[..] else { return Err(Errno::EFAULT) };
-        if part != old {
-            return Err(Errno::EFAULT);
-        }
+        let pieces = self.regions.pieces(old);
+        let region = match pieces[..] {
+            [(part, region)] if part == old => region,
+            // The end of its file may divide a mapping.
+            [(part, one), (rest, other)]
+                if part.end() == rest.start() && part.bytes() + rest.bytes() == old.bytes() && is_rest(one, other) =>
+            {
+                other
+            }
+            _ => return Err(Errno::EFAULT),
+        };
         let new = super::pages(old.start(), bytes)?;
         let to = match target {
             Target::At(address) => super::pages(address, bytes)?,
@@ -46,24 +53,41 @@ impl AddressSpace {
                 if target == Target::Stay {
                     return Err(Errno::ENOMEM);
                 }
-                self.find(new.bytes())?
+                self.find(new.bytes(), PAGE_SIZE)?
             }
         };
         if to.start() < old.end() && old.start() < to.end() {
             return Err(Errno::EINVAL);
         }
         self.release(old, Content::Stays)?;
-        if region.backing == Backing::Reserved {
-            self.map(to, region.permissions, region.backing)?;
-        } else {
-            self.map(to, Permissions::READ_WRITE, region.backing)?;
-            if !region.permissions.readable() {
-                self.protect(old, Permissions::READ)?;
+        for &(part, region) in &pieces {
+            let start = to.start() + (part.start() - old.start());
+            let end = if part.end() == old.end() { to.end() } else { to.end().min(start + part.bytes()) };
+            if let Some(to) = PageRange::new(start, end) {
+                self.move_piece(part, region, to)?;
             }
-            user::copy(to.start(), old.start(), old.bytes().min(to.bytes()))?;
-            self.protect(to, region.permissions)?;
         }
         self.unmap(old)?;
         Ok(to.start())
     }
+
+    /// Maps elsewhere what a piece of a mapping holds, as far as there is room.
+    fn move_piece(&mut self, old: PageRange, region: Region, to: PageRange) -> Result<(), Errno> {
+        let backing = region.backing.moved(old.start(), to.start());
+        if backing.is_nothing() {
+            return self.map(to, region.permissions, backing);
+        }
+        self.map(to, Permissions::READ_WRITE, backing)?;
+        if !region.permissions.readable() {
+            self.protect(old, Permissions::READ)?;
+        }
+        user::copy(to.start(), old.start(), old.bytes().min(to.bytes()))?;
+        self.protect(to, region.permissions)
+    }
+}
+
+/// Whether one is what a mapping of a file is behind the file's end.
+fn is_rest(one: Region, other: Region) -> bool {
+    let is_file = matches!(one.backing, Backing::Blocks(_) | Backing::Node(_) | Backing::Copy);
+    is_file && matches!(other.backing, Backing::Beyond(_)) && one.permissions == other.permissions
 }

@@ -29,8 +29,8 @@ use pando_abi::PAGE_SIZE;
 use code::{INSTRUCTION, JUMP, Kind, WINDOW};
 use trampoline::{Place, WAY_IN};
 
-/// How often a site traps before it is patched: patching costs about as much as two traps, so whoever comes seldom pays at most twice the least.
-const TRAPS: u32 = 2;
+/// How often a site traps before it is patched: patching costs two exits or three and copies a page, about as much as four traps, so whoever comes seldom pays at most twice the least.
+const TRAPS: u32 = 4;
 /// How many times more often it traps before it is patched anew, each time that the program's bytes had to come back.
 const RELUCTANCE: u32 = 4;
 /// How often a patched site may be jumped into before the program's bytes come back: each time costs as much as the trap that the patch saves.
@@ -89,6 +89,12 @@ impl Patches {
     #[must_use]
     pub fn new(entries: [u64; 2]) -> Patches {
         Patches { entries: Some(entries), ..Patches::default() }
+    }
+
+    /// What a fresh program starts with: the same entries, nothing patched.
+    #[must_use]
+    pub fn fresh(&self) -> Patches {
+        Patches { entries: self.entries, ..Patches::default() }
     }
 
     /// The entries, as a page of trampolines ends with them.
@@ -170,6 +176,31 @@ impl Patches {
         while let Some((&site, _)) = self.traps.range(pages.clone()).next() {
             self.traps.remove(&site);
         }
+    }
+
+    /// Forgets all that it knows of memory that is gone. Whatever leads there, or from there to elsewhere, is gone too.
+    pub fn forget(&mut self, range: Range<u64>) {
+        for site in self.concerned(range.clone()) {
+            self.give_up(site, false);
+        }
+        self.forget_traps(range.clone());
+        self.forget_rooms(range);
+    }
+
+    /// Learns from another run of the same program, whose code lay in the same places, how often its sites have trapped.
+    pub fn learn(&mut self, other: &Patches) {
+        self.traps.extend(other.traps.iter());
+    }
+
+    /// How many sites are patched.
+    #[must_use]
+    pub fn count_sites(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// The pages that hold trampolines.
+    pub fn rooms(&self) -> impl Iterator<Item = u64> {
+        self.pages.iter().copied()
     }
 
     /// The patched site at this address.

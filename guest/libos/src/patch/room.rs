@@ -3,15 +3,21 @@
 //!
 //! All four bytes of a jump's displacement are opcodes that 64-bit mode does not have, whatever follows them. So whoever jumps behind a site's first byte, to an
 //! instruction that was there or into the middle of one, raises an exception, and the libOS sees to it. A site can then reach `18^4` places, in
-//! stretches of 256 bytes all over the 4 GiB around it. Those in pages that hold trampolines already are preferred, then those that sites near by will reach, too.
+//! stretches of 256 bytes all over the 4 GiB around it. Those in pages that hold trampolines already are preferred, then those in the site's own GiB, whose tables are there anyway, then those that sites near by will reach, too.
 
 use pando_abi::PAGE_SIZE;
 
 use super::code::JUMP;
 
-/// Opcodes of one byte that raise #UD in 64-bit mode. (Not 0xd5 and 0x62, which newer CPUs use as prefixes, nor 0xd6.) In order of preference as the highest byte of a
-/// displacement: a low program's trampolines lie above everything that it maps low.
-const UNDEFINED: [u8; 18] = [0x60, 0x61, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16, 0x0e, 0x07, 0x06, 0xea, 0xd4, 0xce, 0x9a, 0x82];
+/// Opcodes of one byte that raise #UD in 64-bit mode. (Not 0xd5 and 0x62, which newer CPUs use as prefixes, nor 0xd6.) The first, as the second byte of a displacement,
+/// leads to about the same offset in another page: so the sites of one page share a page.
+pub const UNDEFINED: [u8; 18] =
+    [0x60, 0x61, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16, 0x0e, 0x07, 0x06, 0xea, 0xd4, 0xce, 0x9a, 0x82];
+/// The same in order of preference as the highest byte: a low program's trampolines lie out of the way of its break and its mappings.
+const HIGHEST: [u8; 18] = [0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16, 0x3f, 0x60, 0x61, 0xea, 0xd4, 0xce, 0x9a, 0x82, 0x0e, 0x07, 0x06];
+
+/// What one table of tables spans.
+const GIB: u64 = 1 << 30;
 
 /// Bytes at the end of a page that hold the addresses of the libOS's entries.
 pub const ENTRIES: u64 = 16;
@@ -31,10 +37,10 @@ pub fn find(
     can_be_mapped: impl Fn(u64) -> bool,
 ) -> Option<u64> {
     let fits = |place: &u64| place % PAGE_SIZE + length <= PAGE_SIZE - ENTRIES;
-    pages
-        .flat_map(|page| within(site, page))
-        .find(|place| fits(place) && !is_taken(*place, length))
-        .or_else(|| all(site).find(|place| fits(place) && can_be_mapped(place / PAGE_SIZE * PAGE_SIZE)))
+    pages.flat_map(|page| within(site, page)).find(|place| fits(place) && !is_taken(*place, length)).or_else(|| {
+        let free = |place: &u64| fits(place) && can_be_mapped(place / PAGE_SIZE * PAGE_SIZE);
+        all(site).find(|place| place / GIB == site / GIB && free(place)).or_else(|| all(site).find(free))
+    })
 }
 
 /// The places in `page` that `site` can jump to.
@@ -50,7 +56,8 @@ fn within(site: u64, page: u64) -> impl Iterator<Item = u64> {
 /// All places that `site` can jump to. Most are so far apart that looking at the first of each stretch suffices.
 fn all(site: u64) -> impl Iterator<Item = u64> {
     let bytes = || UNDEFINED.into_iter();
-    bytes()
+    HIGHEST
+        .into_iter()
         .flat_map(move |highest| bytes().flat_map(move |third| bytes().map(move |second| [highest, third, second])))
         .flat_map(move |[highest, third, second]| [0x06, 0x82].map(|lowest| [lowest, second, third, highest]))
         .filter_map(move |displacement| place(site, displacement))

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The decoder against a library's, and where trampolines come to lie.
 
+use std::collections::BTreeSet;
 use std::vec::Vec;
 
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use proptest::prelude::*;
 
+use super::code::{Covered, JUMP, Kind, WINDOW, covered};
 use super::decode::{Flow, decode};
+use super::room::{ENTRIES, UNDEFINED};
+use super::trampoline::{self, WAY_IN};
+use super::{JUMPS, Patches, Site, TRAPS};
 
 /// Where the code is thought to lie.
 const PLACE: u64 = 0x40_0000;
@@ -87,4 +92,113 @@ proptest! {
     fn random_bytes_are_what_a_library_says_they_are(code in prop::collection::vec(any::<u8>(), 1..20)) {
         agrees(&code);
     }
+}
+
+/// What a jump over a system call with this behind it covers.
+fn behind(follows: &[u8]) -> Option<Covered> {
+    let code: Vec<u8> = [0x0f, 0x05].iter().chain(follows).copied().collect();
+    covered(&code, Kind::Syscall)
+}
+
+#[test]
+fn only_code_that_is_reached_is_moved() {
+    let ends = |follows: &[u8]| behind(follows).map(|covered| covered.end);
+    assert_eq!(ends(&[0x48, 0x3d, 1, 0xf0, 0xff, 0xff]), Some(8));
+    assert_eq!(ends(&[0x90, 0x90, 0x90]), Some(5));
+    assert_eq!(ends(&[0xc3, 0x0f, 0x1f, 0x44, 0, 0]), Some(8), "behind a return there is padding");
+    assert_eq!(ends(&[0xc3, 0xcc, 0xcc]), Some(5));
+    assert_eq!(ends(&[0xc3, 0x55, 0x53]), None, "or something else, which may be data");
+    assert_eq!(ends(&[0xeb, 0x10, 0x55]), None);
+    assert_eq!(ends(&[0x0f, 0x0b, 0x00]), None);
+    assert_eq!(ends(&[0x74, 0x10, 0x55]), Some(5), "a jump that may not be taken");
+    for follows in
+        [&[0xe8, 0, 0, 0, 0][..], &[0xff, 0xd0, 0x90], &[0x0f, 0x05, 0x90], &[0x0f, 0xa2, 0x90], &[0xe2, 0xfe, 0x90], &[0x90, 0x90]]
+    {
+        assert_eq!(ends(follows), None, "{follows:02x?}");
+    }
+    assert_eq!(covered(&[0x0f, 0xa2, 0x90, 0x90, 0x90], Kind::Syscall), None, "it is not what it was");
+}
+
+/// Patches `sites`, each followed by the same, as far as there is room.
+fn patch(patches: &mut Patches, sites: impl Iterator<Item = u64>) {
+    let covered = behind(&[0x48, 0x3d, 1, 0xf0, 0xff, 0xff]).expect("it can be patched");
+    let length = u64::from(trampoline::length(&covered));
+    for site in sites {
+        let (start, is_new) = patches.find_room(site, length, |page| page >= 0x1000_0000).expect("there is room");
+        if is_new {
+            patches.add_page(start / 0x1000 * 0x1000);
+        }
+        patches.add(site, Site { original: [0; JUMP], trampoline: start..start + length, places: trampoline::places(&covered), jumps: 0 });
+    }
+}
+
+#[test]
+fn jumps_hold_undefined_opcodes_only_and_trampolines_lie_apart() {
+    for base in [0x40_1000, 0x3fff_0000, 0x7000_0000_0000] {
+        let mut patches = Patches::new([0x100, 0x200]);
+        let sites: Vec<u64> = (0..400).map(|index| base + index * 173).collect();
+        patch(&mut patches, sites.iter().copied());
+        let mut end = 0;
+        for (&start, site) in &patches.trampolines {
+            assert!(start >= end, "two at {start:#x}");
+            end = patches.site(*site).expect("it was added").trampoline.end;
+            assert!(start / 0x1000 == (end - 1 + ENTRIES) / 0x1000, "{start:#x} leaves its page no room for the entries");
+            let displacement = trampoline::displacement(site + JUMP as u64, start).expect("it is near");
+            assert!(displacement.iter().all(|byte| UNDEFINED.contains(byte)), "{displacement:02x?}");
+        }
+        let text = sites.iter().map(|site| site / 0x1000).collect::<BTreeSet<_>>().len();
+        assert!(patches.pages.len() <= text, "{} pages for {text} of code", patches.pages.len());
+    }
+}
+
+#[test]
+fn addresses_lead_to_trampolines_and_back() {
+    let mut patches = Patches::new([0x100, 0x200]);
+    let site = 0x40_1000;
+    patch(&mut patches, [site, site + 0x20].into_iter());
+    let start = patches.site(site).expect("it was added").trampoline.start;
+    let copy = start + u64::from(WAY_IN);
+    assert_eq!((patches.copy(site + 2), patches.original(copy)), (Some(copy), Some(site + 2)));
+    assert_eq!(patches.original(copy + 6), Some(site + 8), "the way back stands for what it leads to");
+    assert_eq!((patches.original(start), patches.original(start + 14)), (Some(site), Some(site)));
+    assert_eq!((patches.way_in(start + 14), patches.way_in(copy)), (Some(site), None));
+    for address in [site, site + 1, site + 3, site + 4, site + 5, site + 8] {
+        assert_eq!(patches.copy(address), None, "no instruction starts at {address:#x}");
+    }
+    assert_eq!((patches.jumped_into(site), patches.jumped_into(site + 1), patches.jumped_into(site + 5)), (None, Some(site), None));
+    assert_eq!(patches.arriving(0x100, [site + 2, 0]), Some(site));
+    assert_eq!((patches.arriving(0x200, [site + 2, 0]), patches.arriving(0x104, [site + 2, 0])), (None, None));
+    assert!(patches.covers(site + 7..site + 9) && !patches.covers(site + 8..site + 0x20));
+}
+
+#[test]
+fn whoever_comes_too_often_gets_its_own_bytes_back() {
+    let mut patches = Patches::new([0x100, 0x200]);
+    let site = 0x40_1000;
+    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.count(site));
+    assert_eq!(traps(&mut patches), Some(TRAPS));
+    patch(&mut patches, [site].into_iter());
+    assert!(!patches.allows_jump(site, site + 3), "no instruction starts there");
+    assert!((1..JUMPS).all(|_| patches.allows_jump(site, site + 2)));
+    assert!(!patches.allows_jump(site, site + 2));
+    patches.give_up(site, false);
+    assert!(patches.site(site).is_none() && patches.given_up() == 1);
+    assert!(traps(&mut patches) > Some(TRAPS), "it waits longer the next time");
+    patches.give_up(site, true);
+    assert_eq!(traps(&mut patches), None);
+    assert_eq!((1..1000).find(|_| Patches::default().count(site)), None, "without entries nothing is patched");
+}
+
+#[test]
+fn what_changes_in_memory_concerns_code_and_trampolines() {
+    let mut patches = Patches::new([0x100, 0x200]);
+    let (first, second) = (0x40_1ffd, 0x40_3000);
+    patch(&mut patches, [first, second].into_iter());
+    assert_eq!(patches.concerned(0x40_1000..0x40_2000), [first]);
+    assert_eq!(patches.concerned(0x40_2000..0x40_3000), [first], "its end lies there");
+    assert_eq!(patches.concerned(0x40_2000..0x40_4000), [first, second]);
+    assert!(patches.concerned(0x40_4000..0x100_0000).is_empty());
+    let room = patches.site(second).expect("it was added").trampoline.start / 0x1000 * 0x1000;
+    assert!(patches.concerned(room..room + 0x1000).contains(&second));
+    assert!(usize::from(behind(&[0x90; 3]).expect("it can be patched").end) <= WINDOW);
 }

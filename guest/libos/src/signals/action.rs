@@ -10,6 +10,10 @@ const SIG_IGN: u64 = 1;
 
 /// Flags of an action.
 pub mod flag {
+    /// Children that end are forgotten.
+    pub const NO_CHILD_WAIT: u64 = 2;
+    /// Children that stop are not told of.
+    pub const NO_CHILD_STOP: u64 = 1;
     /// The handler is told more than the number.
     pub const SIGINFO: u64 = 4;
     /// The restorer is given.
@@ -46,6 +50,8 @@ pub enum Disposition {
     Ignore,
     /// The program ends.
     End,
+    /// The process stops.
+    Stop,
     /// The handler runs.
     Handle,
 }
@@ -63,12 +69,31 @@ impl Action {
         [self.handler, self.flags, self.restorer, self.mask.0]
     }
 
+    /// What ignores a signal.
+    #[must_use]
+    pub fn ignoring() -> Action {
+        Action { handler: SIG_IGN, ..Action::default() }
+    }
+
+    /// Whether nothing was asked for.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.handler == SIG_DFL
+    }
+
+    /// Whether it was asked to ignore the signal.
+    #[must_use]
+    pub fn is_ignoring(&self) -> bool {
+        self.handler == SIG_IGN
+    }
+
     /// What it comes to for a signal.
     #[must_use]
     pub fn disposition(&self, signal: Signal) -> Disposition {
         match self.handler {
             SIG_IGN => Disposition::Ignore,
             SIG_DFL if signal.ignored_by_default() => Disposition::Ignore,
+            SIG_DFL if signal.stops() => Disposition::Stop,
             SIG_DFL => Disposition::End,
             _ => Disposition::Handle,
         }

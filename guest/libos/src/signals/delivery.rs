@@ -9,8 +9,10 @@ use super::action::{Action, Disposition, flag};
 use super::frame::{self, CONTEXT, INFORMATION, Kept, Place};
 use super::info::{Cause, Info};
 use super::{Interrupted, Set, Signal};
+use crate::calls::rseq;
 use crate::errno::Errno;
-use crate::process::{Process, die};
+use crate::system::System;
+use crate::trace;
 use crate::user::words;
 
 /// Where what the software knows of the vector state lies in its legacy part, whose end it is.
@@ -28,40 +30,42 @@ const NOT_IN_HANDLERS: u64 = 0x1_0500;
 const CODE_END: u64 = 1 << 47;
 
 /// Makes ready what the application runs next: handlers for the signals that it does not block, or its end.
-pub fn deliver(process: &mut Process, context: &mut SavedContext) {
+pub fn deliver(system: &mut System, context: &mut SavedContext) {
     loop {
-        process.notice();
-        while let Some(info) = process.signals.take(process.signals.deliverable()) {
+        system.notice();
+        while let Some(info) = system.take_signal(system.deliverable()) {
             let signal = info.signal();
-            let action = process.signals.action(signal);
+            let action = system.process.signals.action(signal);
+            let info = system.seen(info);
+            trace::signal(system, &info);
             match action.disposition(signal) {
                 Disposition::Ignore => {}
-                Disposition::End => end(process, &info, context),
-                Disposition::Handle => {
-                    let info = process.seen(info);
-                    start(process, context, &info, action);
-                }
+                Disposition::End => return end(system, &info, context),
+                Disposition::Stop if system.may_stop(signal) => return system.stop(signal),
+                Disposition::Stop => {}
+                Disposition::Handle => start(system, context, &info, action),
             }
         }
-        if let Some(call) = process.signals.interrupted.take() {
+        if let Some(call) = system.thread.signals.interrupted.take() {
             // What interrupted it has come to nothing.
             make_again(context, call);
         }
-        process.signals.restore_mask();
+        system.thread.signals.restore_mask();
         if context.rip < CODE_END {
             return;
         }
         // Nobody can go on there.
-        process.signals.force(Info::kernel(Signal::SEGV));
+        system.force(Info::kernel(Signal::SEGV));
     }
 }
 
 /// Ends the program, saying where it stood if that is to blame, and what it touched if it was that.
-fn end(process: &mut Process, info: &Info, context: &SavedContext) -> ! {
+fn end(system: &mut System, info: &Info, context: &SavedContext) {
+    trace::end(system, info.signal());
     match info.cause() {
-        Cause::Touched => die(process, info.signal(), info.address(), context.rip),
-        Cause::Instruction => die(process, info.signal(), context.rip, context.rip),
-        Cause::Other => die(process, info.signal(), 0, 0),
+        Cause::Touched => system.die(info.signal(), info.address(), context.rip),
+        Cause::Instruction => system.die(info.signal(), context.rip, context.rip),
+        Cause::Other => system.die(info.signal(), 0, 0),
     }
 }
 
@@ -71,9 +75,9 @@ fn make_again(context: &mut SavedContext, call: Interrupted) {
 }
 
 /// Starts a handler: with a frame on its stack that says how to go on.
-fn start(process: &mut Process, context: &mut SavedContext, info: &Info, action: Action) {
+fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) {
     let signal = info.signal();
-    if let Some(call) = process.signals.interrupted.take() {
+    if let Some(call) = system.thread.signals.interrupted.take() {
         if action.flags & flag::RESTART != 0 {
             make_again(context, call);
         } else {
@@ -81,15 +85,16 @@ fn start(process: &mut Process, context: &mut SavedContext, info: &Info, action:
         }
     }
     if action.flags & flag::RESET != 0 {
-        process.signals.set_action(signal, Action { handler: 0, ..action });
+        system.process.signals.set_action(signal, Action { handler: 0, ..action });
     }
-    if push(process, context, info, action).is_err() {
+    rseq::interrupt(system, context);
+    if push(system, context, info, action).is_err() {
         if signal == Signal::SEGV {
-            process.signals.set_action(signal, Action::default());
+            system.process.signals.set_action(signal, Action::default());
         }
-        return process.signals.force(Info::kernel(Signal::SEGV));
+        return system.force(Info::kernel(Signal::SEGV));
     }
-    let signals = &mut process.signals;
+    let signals = &mut system.thread.signals;
     signals.stack = signals.stack.entered();
     let itself = if action.flags & flag::NO_DEFER == 0 { Set::default().with(signal) } else { Set::default() };
     signals.set_mask(Set(signals.mask().0 | action.mask.0 | itself.0));
@@ -97,9 +102,9 @@ fn start(process: &mut Process, context: &mut SavedContext, info: &Info, action:
 }
 
 /// Puts the frame on the stack and the handler into the context.
-fn push(process: &mut Process, context: &mut SavedContext, info: &Info, action: Action) -> Result<(), Fault> {
+fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) -> Result<(), Fault> {
     let extended = vector::components() != 0;
-    let stack = process.signals.stack;
+    let stack = system.thread.signals.stack;
     let other = if action.flags & flag::ON_STACK != 0 { stack.top(context.rsp) } else { None };
     let vector_bytes = vector::size() + if extended { size_of_val(&END_MAGIC) } else { 0 };
     let place = Place::below(context.rsp, other, vector_bytes as u64);
@@ -108,9 +113,9 @@ fn push(process: &mut Process, context: &mut SavedContext, info: &Info, action: 
     if action.flags & flag::RESTORER == 0 || confined && !stack.holds(place.frame) {
         return Err(Fault);
     }
-    process.memory.grow_stack(place.frame);
-    let mask = process.signals.mask_afterwards.take().unwrap_or(process.signals.mask());
-    let kept = Kept { mask, stack: stack.to_words(), trap: process.signals.trap, vectors: place.vectors, extended };
+    system.memory.grow_stack(place.frame);
+    let mask = system.thread.signals.mask_afterwards.take().unwrap_or(system.thread.signals.mask());
+    let kept = Kept { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: place.vectors, extended };
     push_vectors(place.vectors, extended)?;
     let mut bytes = [0; frame::SIZE as usize];
     let words = core::iter::once(action.restorer).chain(frame::to_words(context, &kept));
@@ -154,21 +159,21 @@ fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
 }
 
 /// Goes on where a handler's frame says; the system call came from its end. A frame that makes no sense is a fault.
-pub fn go_back(process: &mut Process, context: &mut SavedContext) {
+pub fn go_back(system: &mut System, context: &mut SavedContext) {
     // The return address is gone from the stack.
     let address = context.rsp;
     let restored = words(address).ok().and_then(|words| frame::apply(&words, context));
     let loaded = restored.and_then(|restored| {
-        process.signals.set_mask(restored.mask);
+        system.thread.signals.set_mask(restored.mask);
         load_vectors(restored.vectors).ok().map(|()| restored)
     });
     match loaded {
         // A stack that makes no sense is left as it is.
         Some(restored) => {
-            let stack = process.signals.stack.replaced(restored.stack, context.rsp);
-            process.signals.stack = stack.unwrap_or(process.signals.stack);
+            let stack = system.thread.signals.stack.replaced(restored.stack, context.rsp);
+            system.thread.signals.stack = stack.unwrap_or(system.thread.signals.stack);
         }
-        None => process.signals.force(Info::kernel(Signal::SEGV)),
+        None => system.force(Info::kernel(Signal::SEGV)),
     }
 }
 

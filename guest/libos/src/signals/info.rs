@@ -12,6 +12,8 @@ pub mod code {
     pub const KERNEL: i32 = 0x80;
     /// Sent by a timer.
     pub const TIMER: i32 = -2;
+    /// Sent because a message came.
+    pub const MESSAGE: i32 = -3;
     /// Sent by `tkill` or `tgkill`.
     pub const THREAD: i32 = -6;
 }
@@ -68,6 +70,19 @@ impl Info {
         Info::new(signal, code).with32(FIELDS, process).with32(FIELDS + 4, user)
     }
 
+    /// What became of a child.
+    #[must_use]
+    pub fn child(process: u32, user: u32, code: i32, status: u32) -> Info {
+        Info::new(Signal::CHLD, code).with32(FIELDS, process).with32(FIELDS + 4, user).with32(VALUE, status)
+    }
+
+    /// The same by another signal.
+    #[must_use]
+    pub fn by(mut self, signal: Signal) -> Info {
+        self.0[0] = signal.0;
+        self
+    }
+
     /// A signal that nobody sent but the system.
     #[must_use]
     pub fn kernel(signal: Signal) -> Info {
@@ -84,6 +99,12 @@ impl Info {
     #[must_use]
     pub fn timer(signal: Signal, timer: u32, value: u64) -> Info {
         Info::new(signal, code::TIMER).with32(FIELDS, timer).with64(VALUE, value)
+    }
+
+    /// The same with a value that it carries.
+    #[must_use]
+    pub fn with_value(self, value: u64) -> Info {
+        self.with64(VALUE, value)
     }
 
     /// The same with how often the timer has run out since, beyond the first time.
@@ -128,6 +149,12 @@ impl Info {
         self.word32(FIELDS + 4)
     }
 
+    /// `si_value`.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        u64::from(self.word32(VALUE)) | u64::from(self.word32(VALUE + 4)) << 32
+    }
+
     /// `si_addr`.
     #[must_use]
     pub fn address(&self) -> u64 {
@@ -152,6 +179,43 @@ impl Info {
             _ if synchronous => Cause::Instruction,
             _ => Cause::Other,
         }
+    }
+
+    /// The same as a `struct signalfd_siginfo`.
+    #[must_use]
+    pub fn for_file(&self) -> [u8; Info::SIZE] {
+        /// Where each field lies in either structure, and its bytes.
+        type Moved = (usize, usize, usize);
+        const SENT: [Moved; 2] = [(FIELDS, 12, 4), (FIELDS + 4, 16, 4)];
+        const CARRIED: [Moved; 2] = [(VALUE, 44, 4), (VALUE, 48, 8)];
+        const CHILD: [Moved; 3] = [(VALUE, 40, 4), (32, 56, 8), (40, 64, 8)];
+        const CHILD_SIGNAL: u8 = 17;
+        // Codes of what the system knows more about.
+        let is_told = |code: i32| code > code::USER && code < code::KERNEL;
+        let mut bytes = [0; Info::SIZE];
+        bytes[..12].copy_from_slice(&self.0[..12]);
+        let mut copy = |fields: &[Moved]| {
+            for &(from, to, length) in fields {
+                bytes[to..to + length].copy_from_slice(&self.0[from..from + length]);
+            }
+        };
+        match self.code() {
+            code::TIMER => {
+                copy(&[(FIELDS, 24, 4), (FIELDS + 4, 32, 4)]);
+                copy(&CARRIED);
+            }
+            code if code < code::USER => {
+                copy(&SENT);
+                copy(&CARRIED);
+            }
+            code if is_told(code) && self.signal().0 == CHILD_SIGNAL => {
+                copy(&SENT);
+                copy(&CHILD);
+            }
+            code if is_told(code) && Set::SYNCHRONOUS.contains(self.signal()) => copy(&[(FIELDS, 72, 8)]),
+            _ => copy(&SENT),
+        }
+        bytes
     }
 
     /// The structure's bytes.

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals: what a program asked for, and what waits to be delivered to it.
 //!
-//! A signal is [sent](Signals::send) at any time, also while a system call waits; it is [delivered](delivery) only when the application would run on. Stopping has no effect: the
-//! process's group is orphaned, which is where Linux ignores the terminal's stop signals, and after `SIGSTOP` there would be nobody to continue it.
+//! A signal is [sent](send) at any time, to a process or to one of its threads; it is [delivered](delivery) only when the thread would run on.
 
 pub mod action;
 pub mod delivery;
 pub mod frame;
 pub mod info;
+pub mod send;
 pub mod stack;
 
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
+use crate::files::pulse;
 use action::{Action, Disposition};
 use info::Info;
 use stack::AlternateStack;
 
 /// How many signals there are, numbered from 1.
-const SIGNALS: usize = 64;
+pub const SIGNALS: usize = 64;
 /// The first of those that are queued one by one.
 const FIRST_REAL_TIME: u8 = 32;
 /// Signals that may wait.
-const PENDING_MAX: usize = 1024;
+pub const PENDING_MAX: usize = 1024;
 
 /// A signal's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub struct Signal(pub u8);
 
 #[expect(missing_docs, reason = "the standard names")]
 impl Signal {
+    pub const HUP: Signal = Signal(1);
     pub const INT: Signal = Signal(2);
     pub const QUIT: Signal = Signal(3);
     pub const ILL: Signal = Signal(4);
@@ -41,9 +43,12 @@ impl Signal {
     pub const PIPE: Signal = Signal(13);
     pub const ALRM: Signal = Signal(14);
     pub const TERM: Signal = Signal(15);
+    pub const CHLD: Signal = Signal(17);
     pub const CONT: Signal = Signal(18);
     pub const STOP: Signal = Signal(19);
     pub const TSTP: Signal = Signal(20);
+    pub const TTIN: Signal = Signal(21);
+    pub const TTOU: Signal = Signal(22);
     pub const VTALRM: Signal = Signal(26);
     pub const PROF: Signal = Signal(27);
     pub const WINCH: Signal = Signal(28);
@@ -65,9 +70,9 @@ impl Signal {
         matches!(self.0, 19..=22)
     }
 
-    /// Whether the default is to go on: `CHLD`, `CONT`, `URG`, `WINCH`, and the stopping ones.
+    /// Whether the default is to go on: `CHLD`, `CONT`, `URG`, `WINCH`.
     fn ignored_by_default(self) -> bool {
-        matches!(self.0, 17..=23 | 28)
+        matches!(self.0, 17 | 18 | 23 | 28)
     }
 }
 
@@ -80,6 +85,33 @@ impl Set {
     pub const UNSTOPPABLE: Set = Set(1 << 8 | 1 << 18);
     /// Those that instructions cause: `ILL`, `TRAP`, `BUS`, `FPE`, `SEGV`, `SYS`. They come before others.
     pub const SYNCHRONOUS: Set = Set(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
+
+    /// Those that stop a process.
+    pub const STOPPING: Set = Set(0b1111 << 18);
+
+    /// Only this one.
+    #[must_use]
+    pub const fn only(signal: Signal) -> Set {
+        Set(1 << (signal.0 - 1))
+    }
+
+    /// What is in this set or in the other.
+    #[must_use]
+    pub const fn and(self, other: Set) -> Set {
+        Set(self.0 | other.0)
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn common(self, other: Set) -> Set {
+        Set(self.0 & other.0)
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 
     /// Whether the signal is in it.
     #[must_use]
@@ -131,18 +163,128 @@ pub struct Interrupted {
     pub site: u64,
 }
 
-/// The process's signals.
+/// Signals that were sent and not yet delivered.
 #[derive(Debug, Default)]
-pub struct Signals {
+pub struct Pending {
+    /// In the order in which they came.
+    queue: Vec<Info>,
+    /// Which signals these are.
+    set: Set,
+    /// When the last one came, among all that happens to files.
+    pub sent: u64,
+}
+
+impl Pending {
+    /// Adds a signal; of most no two wait.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many wait.
+    pub fn add(&mut self, info: Info) -> Result<(), Errno> {
+        let signal = info.signal();
+        let is_real_time = signal.0 >= FIRST_REAL_TIME;
+        if !is_real_time && self.set.contains(signal) {
+            return Ok(());
+        }
+        // Those of which no two wait find room whatever the others have taken.
+        if is_real_time && self.queue.len() >= PENDING_MAX {
+            return Err(Errno::EAGAIN);
+        }
+        self.push(info);
+        Ok(())
+    }
+
+    fn push(&mut self, info: Info) {
+        self.set = self.set.with(info.signal());
+        self.queue.push(info);
+        self.sent = pulse::moment();
+    }
+
+    /// Which signals wait.
+    #[must_use]
+    pub fn set(&self) -> Set {
+        self.set
+    }
+
+    /// Takes back what nobody is to see any more.
+    pub fn drop_where(&mut self, gone: impl Fn(&Info) -> bool) {
+        self.queue.retain(|info| !gone(info));
+        self.set = self.queue.iter().fold(Set::default(), |set, info| set.with(info.signal()));
+    }
+
+    /// The same for some signals.
+    pub fn drop_all(&mut self, signals: Set) {
+        if self.set.0 & signals.0 != 0 {
+            self.drop_where(|info| signals.contains(info.signal()));
+        }
+    }
+
+    /// Takes the first signal of a set that waits.
+    pub fn take(&mut self, set: Set) -> Option<Info> {
+        let signal = Set(self.set.0 & set.0).first()?;
+        let position = self.queue.iter().position(|info| info.signal() == signal)?;
+        let info = self.queue.remove(position);
+        if !self.queue.iter().any(|info| info.signal() == signal) {
+            self.set = self.set.without(Set::default().with(signal));
+        }
+        Some(info)
+    }
+}
+
+/// The signals of a process: what all its threads share.
+#[derive(Debug, Default)]
+pub struct Shared {
     /// What was asked for, from signal 1 on; empty as long as nothing was.
     actions: Vec<Action>,
+    /// What any thread may take.
+    pub pending: Pending,
+}
+
+impl Shared {
+    /// What is to be done when a signal comes.
+    #[must_use]
+    pub fn action(&self, signal: Signal) -> Action {
+        self.actions.get(usize::from(signal.0) - 1).copied().unwrap_or_default()
+    }
+
+    /// Sets what is to be done. What waits here and would now be ignored is dropped.
+    pub fn set_action(&mut self, signal: Signal, action: Action) {
+        self.actions.resize(SIGNALS, Action::default());
+        self.actions[usize::from(signal.0) - 1] = Action { mask: action.mask.without(Set::UNSTOPPABLE), ..action };
+        if action.disposition(signal) == Disposition::Ignore {
+            self.pending.drop_all(Set::default().with(signal));
+        }
+    }
+
+    /// What a child starts with.
+    #[must_use]
+    pub fn inherited(&self) -> Shared {
+        Shared { actions: self.actions.clone(), pending: Pending::default() }
+    }
+
+    /// What a program that is executed starts with: handlers are gone, what is ignored stays so.
+    pub fn executed(&mut self) {
+        for (action, number) in self.actions.iter_mut().zip(1..) {
+            let ignored = action.disposition(Signal(number)) == Disposition::Ignore && !action.is_default();
+            *action = if ignored { Action::ignoring() } else { Action::default() };
+        }
+    }
+
+    /// Whether children that end are nobody's to wait for.
+    #[must_use]
+    pub fn forgets_children(&self) -> bool {
+        let action = self.action(Signal::CHLD);
+        action.flags & action::flag::NO_CHILD_WAIT != 0 || action.is_ignoring()
+    }
+}
+
+/// The signals of a thread.
+#[derive(Debug, Default)]
+pub struct Signals {
     mask: Set,
     /// What the mask is to become once the call is over that has changed it for as long as it waits.
     mask_afterwards: Option<Set>,
-    /// What waits, in the order in which it came.
-    pending: Vec<Info>,
-    /// Which signals these are.
-    pending_set: Set,
+    /// What only this thread may take.
+    pub pending: Pending,
     /// The alternate stack.
     pub stack: AlternateStack,
     /// The exception that came last.
@@ -156,21 +298,6 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// What is to be done when a signal comes.
-    #[must_use]
-    pub fn action(&self, signal: Signal) -> Action {
-        self.actions.get(usize::from(signal.0) - 1).copied().unwrap_or_default()
-    }
-
-    /// Sets what is to be done. What waits and would now be ignored is dropped.
-    pub fn set_action(&mut self, signal: Signal, action: Action) {
-        self.actions.resize(SIGNALS, Action::default());
-        self.actions[usize::from(signal.0) - 1] = Action { mask: action.mask.without(Set::UNSTOPPABLE), ..action };
-        if action.disposition(signal) == Disposition::Ignore {
-            self.drop_pending(Set::default().with(signal));
-        }
-    }
-
     /// The signals that are blocked.
     #[must_use]
     pub fn mask(&self) -> Set {
@@ -184,7 +311,8 @@ impl Signals {
 
     /// Blocks these signals while a call waits, and afterwards what was blocked before.
     pub fn set_mask_for_call(&mut self, mask: Set) {
-        self.mask_afterwards = Some(self.mask);
+        // A call that is made again finds its own.
+        self.mask_afterwards = self.mask_afterwards.or(Some(self.mask));
         self.set_mask(mask);
     }
 
@@ -195,81 +323,10 @@ impl Signals {
         }
     }
 
-    /// Sends a signal. What is ignored and not blocked is forgotten; of most signals no two wait.
-    ///
-    /// # Errors
-    /// `EAGAIN`: too many wait.
-    pub fn send(&mut self, info: Info) -> Result<(), Errno> {
-        let signal = info.signal();
-        if signal == Signal::CONT {
-            self.drop_pending(Set(0b1111 << 18));
-        } else if signal.stops() {
-            self.drop_pending(Set::default().with(Signal::CONT));
-        }
-        let ignored = self.action(signal).disposition(signal) == Disposition::Ignore && !self.mask.contains(signal);
-        if ignored || signal.0 < FIRST_REAL_TIME && self.pending_set.contains(signal) {
-            return Ok(());
-        }
-        if self.pending.len() >= PENDING_MAX {
-            return Err(Errno::EAGAIN);
-        }
-        self.pending.push(info);
-        self.pending_set = self.pending_set.with(signal);
-        Ok(())
-    }
-
-    /// Sends a signal that cannot wait: who blocks or ignores it is ended by it.
-    pub fn force(&mut self, info: Info) {
-        let signal = info.signal();
-        let only = Set::default().with(signal);
-        if self.mask.contains(signal) || self.action(signal).disposition(signal) == Disposition::Ignore {
-            self.set_action(signal, Action::default());
-            self.mask = self.mask.without(only);
-        }
-        self.drop_pending(only);
-        self.pending.push(info);
-        self.pending_set = self.pending_set.with(signal);
-    }
-
-    /// Takes back what a timer has sent and nobody has seen.
-    pub fn drop_where(&mut self, gone: impl Fn(&Info) -> bool) {
-        self.pending.retain(|info| !gone(info));
-        self.pending_set = self.pending.iter().fold(Set::default(), |set, info| set.with(info.signal()));
-    }
-
-    fn drop_pending(&mut self, signals: Set) {
-        if self.pending_set.0 & signals.0 != 0 {
-            self.drop_where(|info| signals.contains(info.signal()));
-        }
-    }
-
-    /// The signals that wait, blocked or not.
+    /// What a thread that this one makes starts with.
     #[must_use]
-    pub fn pending(&self) -> Set {
-        self.pending_set
-    }
-
-    /// The signals that would be delivered if the application ran on.
-    #[must_use]
-    pub fn deliverable(&self) -> Set {
-        self.pending_set.without(self.mask)
-    }
-
-    /// Whether a handler would run, or the program end, if it ran on.
-    #[must_use]
-    pub fn want_handling(&self) -> bool {
-        self.deliverable().iter().any(|signal| self.action(signal).disposition(signal) != Disposition::Ignore)
-    }
-
-    /// Takes the first signal of a set that waits.
-    pub fn take(&mut self, set: Set) -> Option<Info> {
-        let signal = Set(self.pending_set.0 & set.0).first()?;
-        let position = self.pending.iter().position(|info| info.signal() == signal)?;
-        let info = self.pending.remove(position);
-        if !self.pending.iter().any(|info| info.signal() == signal) {
-            self.pending_set = self.pending_set.without(Set::default().with(signal));
-        }
-        Some(info)
+    pub fn inherited(&self) -> Signals {
+        Signals { mask: self.mask_afterwards.unwrap_or(self.mask), stack: self.stack, ..Signals::default() }
     }
 }
 

@@ -4,7 +4,7 @@
 use super::action::{Action, Disposition};
 use super::info::{Info, code};
 use super::stack::AlternateStack;
-use super::{Set, Signal, Signals};
+use super::{Pending, Set, Shared, Signal, Signals};
 use crate::errno::Errno;
 use std::vec::Vec;
 
@@ -16,80 +16,46 @@ fn handled() -> Action {
     Action { handler: 0x1000, ..Action::default() }
 }
 
-/// Takes what would be delivered, in order.
-fn delivered(signals: &mut Signals) -> Vec<u8> {
-    std::iter::from_fn(|| signals.take(signals.deliverable())).map(|info| info.signal().0).collect()
+/// Takes what waits, in order.
+fn taken(pending: &mut Pending) -> Vec<(u8, u32)> {
+    std::iter::from_fn(|| pending.take(Set(u64::MAX))).map(|info| (info.signal().0, info.first())).collect()
 }
 
 #[test]
-fn a_blocked_signal_waits_until_it_is_unblocked_and_comes_once() {
-    let mut signals = Signals::default();
-    signals.set_mask(Set(u64::MAX));
-    assert_eq!(signals.mask(), Set(!(1 << 8 | 1 << 18)), "SIGKILL and SIGSTOP cannot be blocked");
-    for number in [10, 10, 15] {
-        signals.send(sent(number)).expect("room");
+fn of_most_signals_one_waits_of_real_time_signals_all_and_lower_ones_come_first() {
+    let mut pending = Pending::default();
+    for (number, process) in [(40, 1), (34, 2), (40, 3), (1, 4), (11, 5), (1, 6)] {
+        pending.add(Info::sent(Signal(number), code::USER, process, 0)).expect("room");
     }
-    assert_eq!((signals.deliverable(), signals.want_handling()), (Set(0), false));
-    assert_eq!(signals.pending(), Set(1 << 9 | 1 << 14));
-    signals.set_mask(Set(0));
-    assert!(signals.want_handling());
-    assert_eq!(delivered(&mut signals), [10, 15]);
-    assert_eq!(signals.pending(), Set(0));
+    assert_eq!(taken(&mut pending), [(11, 5), (1, 4), (34, 2), (40, 1), (40, 3)], "faults first");
+    assert!(pending.set().is_empty());
+    let room = (0..5000).take_while(|_| pending.add(sent(50)).is_ok()).count();
+    assert_eq!((room, pending.add(sent(51))), (super::PENDING_MAX, Err(Errno::EAGAIN)));
+    assert_eq!((pending.add(sent(14)), pending.set().contains(Signal::ALRM)), (Ok(()), true), "one of a kind finds room");
 }
 
 #[test]
-fn real_time_signals_are_queued_with_what_they_carry_and_lower_ones_come_first() {
-    let mut signals = Signals::default();
-    signals.set_mask(Set(u64::MAX));
-    for (number, process) in [(40, 1), (34, 2), (40, 3), (1, 4), (11, 5)] {
-        signals.send(Info::sent(Signal(number), code::USER, process, 0)).expect("room");
-    }
-    signals.set_mask(Set(0));
-    let order: Vec<_> = std::iter::from_fn(|| signals.take(signals.deliverable())).map(|info| (info.signal().0, info.first())).collect();
-    assert_eq!(order, [(11, 5), (1, 4), (34, 2), (40, 1), (40, 3)], "faults first");
-    signals.set_mask(Set(u64::MAX));
-    let room = (0..5000).take_while(|_| signals.send(sent(50)).is_ok()).count();
-    assert_eq!((room, signals.send(sent(51))), (super::PENDING_MAX, Err(Errno::EAGAIN)));
-}
-
-#[test]
-fn what_is_ignored_is_forgotten_unless_it_is_blocked() {
-    let mut signals = Signals::default();
-    signals.send(sent(17)).expect("room");
-    assert_eq!(signals.pending(), Set(0), "SIGCHLD is ignored by default");
-    signals.set_mask(Set(1 << 16));
-    signals.send(sent(17)).expect("room");
-    assert_eq!(signals.pending(), Set(1 << 16));
-    signals.set_action(Signal(17), handled());
-    assert_eq!(signals.pending(), Set(1 << 16));
-    signals.set_action(Signal(17), Action { handler: 1, ..Action::default() });
-    assert_eq!(signals.pending(), Set(0));
-    assert_eq!(Action::default().disposition(Signal::TSTP), Disposition::Ignore, "nobody could continue the process");
+fn what_waits_and_is_ignored_from_now_on_is_forgotten() {
+    let mut shared = Shared::default();
+    shared.pending.add(sent(17)).expect("room");
+    shared.set_action(Signal(17), handled());
+    assert_eq!(shared.pending.set(), Set(1 << 16));
+    shared.set_action(Signal(17), Action::ignoring());
+    assert!(shared.pending.set().is_empty() && shared.forgets_children());
+    assert_eq!(Action::default().disposition(Signal::TSTP), Disposition::Stop);
     assert_eq!(Action::default().disposition(Signal(30)), Disposition::End);
 }
 
 #[test]
-fn a_forced_signal_ends_who_blocks_or_ignores_it() {
-    let mut signals = Signals::default();
-    signals.set_action(Signal::SEGV, handled());
-    signals.force(Info::fault(Signal::SEGV, 1, 0x10));
-    assert_eq!(signals.action(Signal::SEGV), handled());
-    assert_eq!(delivered(&mut signals), [11]);
-    signals.set_mask(Set(u64::MAX));
-    signals.force(Info::fault(Signal::SEGV, 1, 0x10));
-    assert_eq!(signals.action(Signal::SEGV).disposition(Signal::SEGV), Disposition::End);
-    assert_eq!(delivered(&mut signals), [11]);
-}
-
-#[test]
-fn stopping_and_continuing_take_each_other_back() {
-    let mut signals = Signals::default();
-    signals.set_mask(Set(u64::MAX));
-    signals.send(sent(20)).expect("room");
-    signals.send(sent(18)).expect("room");
-    assert_eq!(signals.pending(), Set(1 << 17));
-    signals.send(sent(21)).expect("room");
-    assert_eq!(signals.pending(), Set(1 << 20));
+fn a_program_that_is_executed_keeps_what_is_ignored_and_loses_handlers() {
+    let mut shared = Shared::default();
+    shared.set_action(Signal::INT, handled());
+    shared.set_action(Signal::HUP, Action::ignoring());
+    shared.pending.add(sent(15)).expect("room");
+    assert!(shared.inherited().pending.set().is_empty(), "a child has its parent's handlers, not its signals");
+    shared.executed();
+    assert_eq!((shared.action(Signal::INT), shared.action(Signal::HUP)), (Action::default(), Action::ignoring()));
+    assert_eq!(shared.pending.set(), Set::only(Signal::TERM), "what waits waits on");
 }
 
 #[test]
@@ -97,7 +63,8 @@ fn a_mask_for_a_call_ends_with_it() {
     let mut signals = Signals::default();
     signals.set_mask(Set(2));
     signals.set_mask_for_call(Set(4));
-    assert_eq!(signals.mask(), Set(4));
+    signals.set_mask_for_call(Set(4));
+    assert_eq!((signals.mask(), signals.inherited().mask()), (Set(4), Set(2)), "made again, it remembers what was before");
     signals.restore_mask();
     signals.restore_mask();
     assert_eq!(signals.mask(), Set(2));

@@ -5,7 +5,8 @@ use pando_rt::clock;
 
 use super::{Moment, Source};
 use crate::errno::Errno;
-use crate::process;
+use crate::process::ProcessNumber;
+use crate::wait::ThreadNumber;
 
 /// A clock that programs name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +15,17 @@ pub enum Clock {
     Wall,
     /// Since the cell began.
     Monotonic,
-    /// The time that the program runs.
-    Cpu,
+    /// The time that somebody runs.
+    Cpu(Whose),
+}
+
+/// Whose CPU time a clock counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A process's; 0: of the one that asks.
+    Process(ProcessNumber),
+    /// A thread's; 0: of the one that asks.
+    Thread(ThreadNumber),
 }
 
 impl Clock {
@@ -38,13 +48,13 @@ impl Clock {
         match number as i32 {
             REALTIME | REALTIME_COARSE | REALTIME_ALARM | ATOMIC => Ok(Clock::Wall),
             MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT | BOOT_ALARM => Ok(Clock::Monotonic),
-            PROCESS_CPU | THREAD_CPU => Ok(Clock::Cpu),
+            PROCESS_CPU => Ok(Clock::Cpu(Whose::Process(0))),
+            THREAD_CPU => Ok(Clock::Cpu(Whose::Thread(0))),
             // Numbers of CPU clocks: the complement of the process, shifted, with which clock, for a thread or not.
-            number if number < 0 && matches!(number & 7, 0..=2 | 4..=6) => match !(number >> 3) {
-                0 => Ok(Clock::Cpu),
-                process if process as u64 == process::NUMBER => Ok(Clock::Cpu),
-                _ => Err(Errno::EINVAL),
-            },
+            number if number < 0 && matches!(number & 7, 0..=2 | 4..=6) => {
+                let whose = u32::try_from(!(number >> 3)).map_err(|_| Errno::EINVAL)?;
+                Ok(Clock::Cpu(if number & 4 == 0 { Whose::Process(whose) } else { Whose::Thread(whose) }))
+            }
             _ => Err(Errno::EINVAL),
         }
     }
@@ -52,7 +62,7 @@ impl Clock {
     /// What it counts.
     #[must_use]
     pub fn source(self) -> Source {
-        if self == Clock::Cpu { Source::Cpu } else { Source::Clock }
+        if matches!(self, Clock::Cpu(_)) { Source::Cpu } else { Source::Clock }
     }
 
     /// What it reads, in nanoseconds.
@@ -61,7 +71,7 @@ impl Clock {
         match self {
             Clock::Wall => clock::wall(),
             Clock::Monotonic => now.clock,
-            Clock::Cpu => now.cpu,
+            Clock::Cpu(_) => now.cpu,
         }
     }
 

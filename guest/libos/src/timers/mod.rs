@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 
 use crate::signals::Signal;
 use crate::signals::info::Info;
-pub use clock::Clock;
+pub use clock::{Clock, Whose};
 pub use timer::{Moment, Setting, Source, Timer};
 
 /// Timers that a process may create.
@@ -109,6 +109,11 @@ impl Timers {
         self.created.remove(&number).is_some()
     }
 
+    /// What a program that is executed keeps: the three, not those that were created.
+    pub fn executed(&mut self) {
+        self.created.clear();
+    }
+
     /// Sends the signals of those that have run out.
     pub fn expire(&mut self, now: Moment, send: &mut dyn FnMut(Info)) {
         for which in Interval::ALL {
@@ -144,15 +149,20 @@ impl Timers {
     /// When the next one runs out, on the cell's clock.
     #[must_use]
     pub fn next(&self, now: Moment) -> Option<u64> {
+        let of_cpu = self.watched(Source::Cpu).map(|at| now.clock.saturating_add(at.saturating_sub(now.cpu).max(CPU_RESOLUTION)));
+        of_cpu.chain(self.next_by_clock()).min()
+    }
+
+    /// The same of those that count the cell's clock, whoever runs.
+    #[must_use]
+    pub fn next_by_clock(&self) -> Option<u64> {
+        self.watched(Source::Clock).min()
+    }
+
+    /// When those of a source run out that tell somebody, on that source.
+    fn watched(&self, source: Source) -> impl Iterator<Item = u64> {
         let created = self.created.values().filter(|created| !created.queued && created.signal.is_some()).map(|created| &created.timer);
-        let due = |timer: &Timer| {
-            let at = timer.next()?;
-            Some(match timer.source() {
-                Source::Clock => at,
-                Source::Cpu => now.clock.saturating_add(at.saturating_sub(now.cpu).max(CPU_RESOLUTION)),
-            })
-        };
-        self.intervals.iter().chain(created).filter_map(due).min()
+        self.intervals.iter().chain(created).filter(move |timer| timer.source() == source).filter_map(Timer::next)
     }
 }
 

@@ -40,6 +40,7 @@ fn each_timer_of_setitimer_counts_its_own_time_and_sends_its_own_signal() {
         timers.interval(which).set(Some(500), 0);
     }
     assert_eq!(timers.next(at(10, 10)), Some(1000), "no sooner than CPU time is watched");
+    assert_eq!(timers.next_by_clock(), Some(1000));
     assert!(expired(&mut timers, at(999, 499)).is_empty());
     let signals: Vec<Signal> = expired(&mut timers, at(1000, 500)).iter().map(Info::signal).collect();
     assert_eq!(signals, [Signal::ALRM, Signal::VTALRM, Signal::PROF]);

@@ -95,23 +95,44 @@ impl Input {
         let State::Filled { start, end } = self.states[self.next] else { return Ok(0) };
         let bytes = range.length().min((end - start) as u64) as usize;
         user::write(range.start(), &self.buffers[self.next][start..start + bytes])?;
-        if start + bytes < end {
-            self.states[self.next] = State::Filled { start: start + bytes, end };
-        } else {
-            self.states[self.next] = State::Empty;
-            self.next = (self.next + 1) % BUFFERS;
-            // A reader of small pieces gets the next ones ahead; a reader of large ones will not need the buffer again.
-            if range.length() <= BUFFER as u64 {
-                self.post(&Ring::receive());
-            }
+        // A reader of small pieces gets the next ones ahead; a reader of large ones will not need the buffer again.
+        if self.advance(bytes) && range.length() <= BUFFER as u64 {
+            self.post(&Ring::receive());
         }
         Ok(bytes as u64)
+    }
+
+    /// Takes note that so many bytes of the next buffer were read. Says whether it has no more.
+    fn advance(&mut self, bytes: usize) -> bool {
+        let State::Filled { start, end } = self.states[self.next] else { return false };
+        let emptied = start + bytes >= end;
+        if emptied {
+            self.states[self.next] = State::Empty;
+            self.next = (self.next + 1) % BUFFERS;
+        } else {
+            self.states[self.next] = State::Filled { start: start + bytes, end };
+        }
+        emptied
     }
 }
 
 /// Waits until reading would not wait (bytes are there, or the input has ended), or the clock reaches `deadline`. Says which.
 pub fn input_ready(deadline: u64) -> bool {
     INPUT.0.with(|input| input.fill(deadline))
+}
+
+/// Takes bytes that are there, waiting for none; 0: the input has ended. `None`: nothing is there, and event [`pando_abi::Event::Console`] will say when there is.
+pub fn take(room: &mut [u8]) -> Option<usize> {
+    INPUT.0.with(|input| {
+        if !input.fill(0) {
+            return None;
+        }
+        let State::Filled { start, end } = input.states[input.next] else { return Some(0) };
+        let bytes = room.len().min(end - start);
+        room[..bytes].copy_from_slice(&input.buffers[input.next][start..start + bytes]);
+        input.advance(bytes);
+        Some(bytes)
+    })
 }
 
 /// Receives bytes into memory of the application, at least one unless the input has ended. Returns how many.

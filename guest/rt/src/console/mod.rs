@@ -11,8 +11,8 @@ mod ring;
 
 use crate::user::Fault;
 
-pub use input::{input_ready, receive_user};
-pub use output::{flush, send_bytes, send_user};
+pub use input::{input_ready, receive_user, take};
+pub use output::{flush, send_bytes, send_copy, send_user};
 
 /// Why no byte was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

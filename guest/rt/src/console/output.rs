@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Output. Small pieces are copied and taken at the next exit, whatever that is for; large ones are named where they lie and waited for.
 
-use core::ptr::addr_of;
+use alloc::vec::Vec;
+use core::iter::Peekable;
 
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{Descriptor, ERRORS, FAULTED, OUTPUT, UNREAD};
@@ -15,6 +16,9 @@ use crate::user::{self, UserRange};
 /// Bytes of a slot: what programs' buffers usually hold.
 const SLOT: usize = 4096;
 const SLOTS: usize = 16;
+/// Slots that there are besides once a program has said so much that all were in use so often; together they leave room in the ring.
+const MORE: usize = 40;
+const OFTEN: u32 = 4;
 /// Up to this many bytes are copied.
 const SMALL: u64 = (SLOTS * SLOT) as u64;
 
@@ -30,21 +34,33 @@ impl Stream {
 /// Copies of output, each until the kernel has taken it. The first free slot is used, and it lies beside what is known of it: a few bytes touch one page.
 #[repr(C)]
 struct Slots {
-    posted: [Option<Number>; SLOTS],
+    posted: [Option<Number>; SLOTS + MORE],
     /// Streams of which the kernel has said that nobody reads them: a bit for each tag.
     unread: u32,
+    /// How often all slots were in use.
+    shortages: u32,
+    /// The slots behind the first ones. They never move.
+    more: Vec<[u8; SLOT]>,
     bytes: [[u8; SLOT]; SLOTS],
 }
 
 static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> =
-    OnOwnPage(Global::new(Slots { posted: [None; SLOTS], unread: 0, bytes: [[0; SLOT]; SLOTS] }));
+    OnOwnPage(Global::new(Slots { posted: [None; SLOTS + MORE], unread: 0, shortages: 0, more: Vec::new(), bytes: [[0; SLOT]; SLOTS] }));
 
 impl Slots {
     /// A slot that nobody reads any more; waits for one if it must. `None`: an event came first.
     fn free(&mut self, ring: &Ring) -> Option<usize> {
-        let free = |slots: &Slots| (0..SLOTS).find(|&slot| slots.posted[slot].is_none_or(|number| ring.taken(number).is_some()));
+        let free = |slots: &Slots| {
+            (0..SLOTS + slots.more.len()).find(|&slot| slots.posted[slot].is_none_or(|number| ring.taken(number).is_some()))
+        };
         let slot = free(self).or_else(|| {
-            ring.wait(ring.last(), NO_DEADLINE);
+            self.shortages = self.shortages.saturating_add(1);
+            // Where there is no memory for more, there are those that there were.
+            if self.shortages == OFTEN && self.more.try_reserve_exact(MORE).is_ok() {
+                self.more.resize(MORE, [0; SLOT]);
+            } else {
+                ring.wait(ring.last(), NO_DEADLINE);
+            }
             free(self)
         })?;
         let taken = self.posted[slot].take().and_then(|number| ring.taken(number));
@@ -54,42 +70,47 @@ impl Slots {
         Some(slot)
     }
 
-    /// Copies what the ranges hold and posts it. Returns how many bytes, and why not all.
-    fn send(&mut self, stream: Stream, ranges: &[UserRange]) -> (u64, Option<Stop>) {
+    /// Posts so many bytes, which `fill` puts into the room that it is given; less only if it says why. Returns how many, and why not all.
+    fn send(&mut self, stream: Stream, bytes: u64, mut fill: impl FnMut(&mut [u8]) -> (usize, Option<Stop>)) -> (u64, Option<Stop>) {
         let ring = Ring::transmit();
-        let mut ranges = ranges.iter().copied().filter(|range| range.length() > 0).peekable();
         let mut sent = 0;
-        while ranges.peek().is_some() {
+        while sent < bytes {
             let Some(slot) = self.free(&ring) else { return (sent, Some(Stop::Event)) };
             if self.unread & 1 << stream.tag() != 0 {
                 return (sent, Some(Stop::Unread));
             }
-            let mut filled = 0;
-            let mut missing = false;
-            while filled < SLOT && !missing {
-                let Some(range) = ranges.peek_mut() else { break };
-                let piece = range.part(0, (SLOT - filled) as u64);
-                let end = filled + piece.length() as usize;
-                missing = user::read(piece.start(), &mut self.bytes[slot][filled..end]).is_err();
-                if !missing {
-                    filled = end;
-                    *range = range.part(piece.length(), u64::MAX);
-                    if range.length() == 0 {
-                        ranges.next();
-                    }
-                }
-            }
+            let bytes = if slot < SLOTS { &mut self.bytes[slot] } else { &mut self.more[slot - SLOTS] };
+            let address = bytes.as_ptr().addr() as u64;
+            let (filled, stop) = fill(bytes);
             if filled > 0 {
-                let address = addr_of!(self.bytes[slot]).addr() as u64;
                 self.posted[slot] = Some(ring.post(Descriptor { address, length: filled as u32, tag: stream.tag() }));
                 sent += filled as u64;
             }
-            if missing {
-                return (sent, Some(Stop::Fault));
+            if stop.is_some() {
+                return (sent, stop);
             }
         }
         (sent, None)
     }
+}
+
+/// Takes from the ranges what fits.
+fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, room: &mut [u8]) -> (usize, Option<Stop>) {
+    let mut filled = 0;
+    while filled < room.len() {
+        let Some(range) = ranges.peek_mut() else { break };
+        let piece = range.part(0, (room.len() - filled) as u64);
+        let end = filled + piece.length() as usize;
+        if user::read(piece.start(), &mut room[filled..end]).is_err() {
+            return (filled, Some(Stop::Fault));
+        }
+        filled = end;
+        *range = range.part(piece.length(), u64::MAX);
+        if range.length() == 0 {
+            ranges.next();
+        }
+    }
+    (filled, None)
 }
 
 /// Names stretches of memory, given as address and length, one after the other, and waits until they were taken, or for an event if that `may_stop` it. Returns how many
@@ -148,7 +169,8 @@ fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: b
 pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Stop> {
     let bytes: u64 = ranges.iter().map(|range| range.length()).sum();
     let sent = if bytes <= SMALL {
-        SLOTS_OF_OUTPUT.0.with(|slots| slots.send(stream, ranges))
+        let mut ranges = ranges.iter().copied().filter(|range| range.length() > 0).peekable();
+        SLOTS_OF_OUTPUT.0.with(|slots| slots.send(stream, bytes, |room| take(&mut ranges, room)))
     } else {
         send(stream, ranges.iter().map(|range| (range.start(), range.length())), true)
     };
@@ -158,7 +180,25 @@ pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Stop> {
     }
 }
 
-/// Sends bytes that the libOS can see. Returns how many: fewer only if nobody reads the stream, or some of them lie in a volume and cannot be read.
+/// Sends bytes of the libOS without waiting until they were taken. Returns how many.
+///
+/// # Errors
+/// An event came before one could be sent, or nobody reads the stream.
+pub fn send_copy(stream: Stream, mut bytes: &[u8]) -> Result<usize, Stop> {
+    let length = bytes.len() as u64;
+    let fill = |room: &mut [u8]| {
+        let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+        room[..now.len()].copy_from_slice(now);
+        bytes = later;
+        (now.len(), None)
+    };
+    match SLOTS_OF_OUTPUT.0.with(|slots| slots.send(stream, length, fill)) {
+        (0, Some(stop)) => Err(stop),
+        (sent, _) => Ok(sent as usize),
+    }
+}
+
+/// Sends bytes that the libOS can see, and waits until they were taken. Returns how many: fewer only if nobody reads the stream, or some of them lie in a volume and cannot be read.
 ///
 /// # Errors
 /// The first of them cannot be read, or nobody reads the stream.

@@ -84,6 +84,13 @@ impl Files {
         Ok(())
     }
 
+    /// Whether a name is that of an exported file: it may get another file, but it stays, because the host cannot be told of its end.
+    pub(super) fn keeps_name(&self, directory: Place, name: &[u8]) -> bool {
+        let directory = self.tree.settle(directory);
+        let is_it = |export: &Export| matches!(&export.root, Root::File { directory: kept, name: its, .. } if **its == *name && self.tree.settle(*kept) == directory);
+        self.exports.iter().any(is_it)
+    }
+
     /// Sends what has changed of a file that is open, and waits until the host has it; nothing if it is not exported.
     ///
     /// # Errors
@@ -138,11 +145,11 @@ impl Files {
                 let here = Here { now: tree.settle(Place::Image(top)), before: Some(top) };
                 let mut walk = Walk::new(tree, number as u32, *volume, told, records);
                 let said = match path {
-                    None => walk.directory(&mut Vec::new(), here),
+                    None => walk.directory(&[], here),
                     Some(path) => along(&mut walk, path, here),
                 };
-                // What was said before something went wrong is to be done in any case.
-                walk.finish().and(said)
+                // What was said is to be done, whatever went wrong.
+                walk.finish(said)
             }
             Root::File { directory, name, version } => {
                 let Ok(place) = tree.lookup(*directory, name) else { return Ok(()) };
@@ -150,7 +157,7 @@ impl Files {
                 let Some(volume) = tree.volume_of(place).filter(|_| *version != Some(now)) else { return Ok(()) };
                 let mut walk = Walk::new(tree, number as u32, volume, told, records);
                 let said = walk.file(&[], place);
-                let done = walk.finish().and(said);
+                let done = walk.finish(said);
                 *version = done.ok().map(|()| now);
                 done
             }
@@ -187,7 +194,7 @@ fn along(walk: &mut Walk<'_>, path: &[u8], mut here: Here) -> Result<(), Errno> 
     let mut at = Vec::new();
     let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
     if names.peek().is_none() {
-        return walk.directory(&mut at, here);
+        return walk.directory(&at, here);
     }
     while let Some(name) = names.next() {
         here = walk.child(&mut at, here, name, names.peek().is_none())?;
@@ -196,5 +203,5 @@ fn along(walk: &mut Walk<'_>, path: &[u8], mut here: Here) -> Result<(), Errno> 
         }
         at.extend_from_slice(name);
     }
-    Ok(())
+    walk.rest()
 }

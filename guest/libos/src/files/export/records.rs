@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records for the operator, gathered until there is enough to be worth an exit.
 
-use pando_rt::abi::channel::{Answer, Entry, Header, Kind};
+use pando_rt::abi::channel::{Answer, Entry, Header, Kind, MAX_PATH};
 use pando_rt::user::fetch;
 
 use crate::errno::Errno;
@@ -62,6 +62,15 @@ impl<'a> Records<'a> {
         self.put(&Entry { path_length: path.len() as u32, ..entry }.to_bytes())?;
         self.put(path)?;
         self.put(rest)
+    }
+
+    /// Says that what a path leads to cannot be said.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn lost(&mut self, export: u32, path: &[u8], why: Errno) -> Result<(), Errno> {
+        let entry = Entry { export, size: why as u64, ..Entry::default() };
+        self.named(Kind::Lost, entry, &path[..path.len().min(MAX_PATH)], &[])
     }
 
     /// Up to `most` bytes of a file: `fill` puts them where it is told, and says how many they are. Returns that.

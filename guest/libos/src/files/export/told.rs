@@ -99,8 +99,9 @@ impl Told {
 
     /// Forgets what was said of all below a path.
     pub fn forget_below(&mut self, path: &[u8]) {
-        let is_below = |other: &[u8]| other.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"));
-        self.paths.retain(|other, _| !is_below(other));
+        // All that begins with the path and a slash lies before the path with the byte that follows a slash.
+        let [from, to]: [Box<[u8]>; 2] = [b'/', b'/' + 1].map(|end| [path, &[end]].concat().into());
+        self.paths.extract_if(from..to, |_, _| true).for_each(drop);
     }
 
     /// The names right below a path that something was said about, and that the host has.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The walk through an exported tree: what differs from what the host has is said.
 //!
-//! First everything that is new or has changed, everywhere, and only then what is gone: who moves a file from one directory to another has it on the host in one place
-//! or in both, never in none. Directories' own attributes come last, because what happens in a directory changes them.
+//! First everything that is new or has changed, everywhere, and only then what is gone, if the host has all the rest: who moves a file from one directory to another has it
+//! on the host in one place or in both, never in none. What cannot be said is told to be lost, and the rest is said. Directories' own attributes come last, because what happens in a directory changes them.
+//!
+//! Trees are as deep as programs make them, and the stack is not: what is still to be walked stands in lists.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use pando_rt::abi::channel::{Entry, Kind};
+use pando_rt::abi::channel::{Entry, Kind, MAX_PATH};
 
 use super::records::Records;
 use super::told::{Known, Told, Version};
@@ -39,7 +41,10 @@ pub struct Walk<'a> {
     records: Records<'a>,
     /// Something of the volume has changed, perhaps in a directory whose own names have not.
     scattered: bool,
+    /// Directories whose names are still to be looked at.
+    pending: Vec<(Box<[u8]>, Here)>,
     gone: Vec<(Box<[u8]>, Known)>,
+    /// Directories in whose order all that lies below one comes behind it.
     complete: Vec<(Box<[u8]>, Place, Known)>,
 }
 
@@ -49,31 +54,49 @@ impl<'a> Walk<'a> {
         let is_changed = |id| Version::of(tree, Place::Node(id)).is_ok_and(|version| version.changed.is_some());
         let top = tree.volume(volume).map(|volume| volume.image.root());
         let scattered = tree.made().any(|(place, id)| place.volume == volume && Ok(place.nid) != top && is_changed(id));
-        Walk { tree, export, volume, told, records, scattered, gone: Vec::new(), complete: Vec::new() }
+        Walk { tree, export, volume, told, records, scattered, pending: Vec::new(), gone: Vec::new(), complete: Vec::new() }
     }
 
-    /// Says what differs in a directory and all below it.
+    /// Says what differs in a directory and all below it, as far as that can be said.
     ///
     /// # Errors
-    /// `EIO`, `ENOSPC`.
-    pub fn directory(&mut self, path: &mut Vec<u8>, here: Here) -> Result<(), Errno> {
+    /// What went wrong first: `EIO`, `ENOSPC`, `ENAMETOOLONG`.
+    pub fn directory(&mut self, path: &[u8], here: Here) -> Result<(), Errno> {
+        self.pending.push((path.into(), here));
+        self.rest()
+    }
+
+    /// Says what differs in the directories that were put off, and in all below them.
+    ///
+    /// # Errors
+    /// What went wrong first.
+    pub fn rest(&mut self) -> Result<(), Errno> {
+        let mut outcome = Ok(());
+        while let Some((path, here)) = self.pending.pop() {
+            outcome = outcome.and(self.names(path.into_vec(), here));
+        }
+        outcome
+    }
+
+    /// Says what differs at the names of a directory, and puts off what lies in directories below.
+    fn names(&mut self, mut path: Vec<u8>, here: Here) -> Result<(), Errno> {
         let tree = self.tree;
         let mut outcome = Ok(());
         tree.list(here.now, 0, |listed| {
             if !matches!(listed.name, b"." | b"..") {
-                outcome = self.child(path, here, listed.name, true).map(|_| ());
+                outcome = outcome.and(self.child(&mut path, here, listed.name, true).map(|_| ()));
             }
-            outcome.is_ok()
+            true
         })?;
         outcome?;
         if matches!(here.now, Place::Image(image) if Some(image) == here.before) {
             // Nobody has touched its names.
             return Ok(());
         }
-        self.missing(path, here)
+        self.missing(&path, here)
     }
 
-    /// Says what differs at a name; with `deep` all below it too, else only that it is there, if it is a directory. Returns what the name leads to, as a directory.
+    /// Says what differs at a name, only that it is there if it is a directory; `deep` puts off what lies below. Returns what the name leads to, as a directory.
     ///
     /// # Errors
     /// `ENOENT`: it leads nowhere. `EIO`, `ENOSPC`.
@@ -90,11 +113,13 @@ impl<'a> Walk<'a> {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        let found = match self.tree.kind(place)? {
-            FileType::Directory => self.subdirectory(path, place, original, deep),
-            FileType::Regular | FileType::Symlink => self.leaf(path, place, original).map(|()| elsewhere),
+        let found = match self.tree.kind(place) {
+            _ if path.len() > MAX_PATH => self.lost(path, Errno::ENAMETOOLONG).map(|()| elsewhere),
+            Ok(FileType::Directory) => self.subdirectory(path, place, original, deep),
+            Ok(FileType::Regular | FileType::Symlink) => self.leaf(path, place, original).map(|()| elsewhere),
             // Devices, FIFOs and sockets are the cell's own affair.
-            _ => Ok(elsewhere),
+            Ok(_) => Ok(elsewhere),
+            Err(error) => self.lost(path, error).map(|()| elsewhere),
         };
         path.truncate(length);
         found
@@ -105,7 +130,7 @@ impl<'a> Walk<'a> {
         here.before.map_or(Ok(None), |before| self.tree.original(before, name))
     }
 
-    fn subdirectory(&mut self, path: &mut Vec<u8>, place: Place, original: Option<ImagePlace>, deep: bool) -> Result<Here, Errno> {
+    fn subdirectory(&mut self, path: &[u8], place: Place, original: Option<ImagePlace>, deep: bool) -> Result<Here, Errno> {
         let host = self.told.host(self.tree, path, original)?;
         let version = Version::of(self.tree, place)?;
         let before = match host {
@@ -127,10 +152,10 @@ impl<'a> Walk<'a> {
         }
         let untouched = matches!(place, Place::Image(image) if Some(image) == before);
         if !untouched || self.scattered {
-            self.directory(path, here)?;
+            self.pending.push((path.into(), here));
         }
         if host.and_then(|known| known.version) != Some(version) {
-            self.complete.push((path[..].into(), place, Known { version: Some(version), is_directory: true, below: before }));
+            self.complete.push((path.into(), place, Known { version: Some(version), is_directory: true, below: before }));
         }
         Ok(here)
     }
@@ -147,11 +172,23 @@ impl<'a> Walk<'a> {
         self.told.note(path, Some(Known { version: Some(version), is_directory: false, below: None }))
     }
 
-    /// Says what a file or a link is.
+    /// Says that something cannot be said.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn lost(&mut self, path: &[u8], why: Errno) -> Result<(), Errno> {
+        self.records.lost(self.export, path, why).and(Err(why))
+    }
+
+    /// Says what a file or a link is, or that it cannot.
     ///
     /// # Errors
     /// `EIO`.
     pub fn file(&mut self, path: &[u8], place: Place) -> Result<(), Errno> {
+        self.whole(path, place).or_else(|error| self.lost(path, error))
+    }
+
+    fn whole(&mut self, path: &[u8], place: Place) -> Result<(), Errno> {
         let entry = self.entry(place)?;
         if self.tree.kind(place)? == FileType::Symlink {
             return self.records.named(Kind::Symlink, entry, path, self.tree.target(place)?);
@@ -231,37 +268,50 @@ impl<'a> Walk<'a> {
 
     /// Says that something is gone, with all below it.
     fn remove(&mut self, path: &[u8], known: Known) -> Result<(), Errno> {
-        if known.is_directory {
-            let here = Here { now: self.tree.root(), before: known.below };
-            for name in self.names_of_host(path, known.below)? {
-                let full = [path, &b"/"[..], &name].concat();
-                let original = self.original(here, &name)?;
+        let mut doomed: Vec<(Box<[u8]>, Known)> = [(path.into(), known)].into();
+        let mut next = 0;
+        while let Some((path, Known { is_directory, below, .. })) = doomed.get(next).cloned() {
+            let names = if is_directory { self.names_of_host(&path, below)? } else { Vec::new() };
+            for name in names {
+                let full = [&path, &b"/"[..], &name].concat();
+                let original = below.map_or(Ok(None), |before| self.tree.original(before, &name))?;
                 if let Some(known) = self.told.host(self.tree, &full, original)? {
-                    self.remove(&full, known)?;
+                    doomed.push((full.into(), known));
                 }
             }
+            next += 1;
         }
-        self.records.named(Kind::Remove, Entry { export: self.export, ..Entry::default() }, path, &[])?;
-        self.told.forget_below(path);
-        self.told.note(path, None)
+        // What lies below something comes behind it, and goes before it.
+        for (path, _) in doomed.iter().rev() {
+            self.records.named(Kind::Remove, Entry { export: self.export, ..Entry::default() }, path, &[])?;
+            self.told.forget_below(path);
+            self.told.note(path, None)?;
+        }
+        Ok(())
     }
 
-    /// Says what is gone, and what directories are like now that they are complete; then waits until the host has done it all.
+    /// Says what is gone, if all else was `said` and done: the host's copy may be the only one of what could not be. Then says what directories are like now that
+    /// they are complete, and waits until the host has done it all.
     ///
     /// # Errors
     /// What went wrong first.
-    pub fn finish(mut self) -> Result<(), Errno> {
-        for (path, known) in core::mem::take(&mut self.gone) {
-            self.remove(&path, known)?;
+    pub fn finish(mut self, said: Result<(), Errno>) -> Result<(), Errno> {
+        let gone = core::mem::take(&mut self.gone);
+        let mut outcome = said;
+        if outcome.is_ok() && !gone.is_empty() {
+            outcome = self.records.sync();
         }
-        for (path, place, known) in core::mem::take(&mut self.complete) {
+        if outcome.is_ok() {
+            gone.into_iter().try_for_each(|(path, known)| self.remove(&path, known))?;
+        }
+        for (path, place, known) in core::mem::take(&mut self.complete).into_iter().rev() {
             self.records.named(Kind::Directory, self.entry(place)?, &path, &[])?;
             self.told.note(&path, Some(known))?;
         }
-        let done = self.records.sync();
-        if done.is_err() {
+        outcome = outcome.and(self.records.sync());
+        if outcome.is_err() {
             self.told.doubt();
         }
-        done
+        outcome
     }
 }

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use super::directory::Directory;
 use super::node::{Body, Node, NodeId, Owner, Times};
 use super::volume::{ImagePlace, Volume, VolumeIndex};
-use super::{Place, Tree, room};
+use super::{Place, Tree};
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
 
@@ -25,7 +25,7 @@ impl Tree {
     /// # Errors
     /// `ENOSPC`.
     pub fn make(&mut self, volume: VolumeIndex, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
-        room()?;
+        self.room()?;
         let number = self.next_number;
         let node = Node {
             body,
@@ -74,7 +74,7 @@ impl Tree {
     /// As for [`Tree::create`].
     pub fn link(&mut self, place: Place, at: Named<'_>, now: Time) -> Result<(), Errno> {
         let (directory, id) = (self.own(at.directory)?, self.own(place)?);
-        room()?;
+        self.room()?;
         self.enter(directory, at.name, Place::Node(id), now)?;
         let node = self.node_mut(id)?;
         node.links = node.links.saturating_add(1);
@@ -88,8 +88,8 @@ impl Tree {
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
     pub fn unlink(&mut self, at: Named<'_>, now: Time) -> Result<Place, Errno> {
         let place = self.lookup(at.directory, at.name)?;
+        self.room_to_remove()?;
         let directory = self.own(at.directory)?;
-        room()?;
         let place = self.unnamed(directory, place, now)?;
         self.leave(directory, at.name, now)?;
         Ok(place)
@@ -118,9 +118,9 @@ impl Tree {
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
     pub fn rename(&mut self, from: Named<'_>, to: Named<'_>, now: Time) -> Result<Option<Place>, Errno> {
         let place = self.lookup(from.directory, from.name)?;
+        self.room_to_remove()?;
         let id = self.own(place)?;
         let (source, target) = (self.own(from.directory)?, self.own(to.directory)?);
-        room()?;
         let replaced = match self.lookup(to.directory, to.name) {
             Ok(replaced) => Some(self.unnamed(target, replaced, now)?),
             Err(Errno::ENOENT) => None,
@@ -140,7 +140,7 @@ impl Tree {
         let first = self.lookup(one.directory, one.name).and_then(|place| self.own(place))?;
         let second = self.lookup(other.directory, other.name).and_then(|place| self.own(place))?;
         let (source, target) = (self.own(one.directory)?, self.own(other.directory)?);
-        room()?;
+        self.room()?;
         self.enter(target, other.name, Place::Node(first), now)?;
         self.enter(source, one.name, Place::Node(second), now)?;
         self.moved(first, source, target, now)?;
@@ -188,6 +188,7 @@ impl Tree {
     /// Lets a name of a directory lead to a place.
     fn enter(&mut self, directory: NodeId, name: &[u8], place: Place, now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
+        self.changes += 1;
         let node = self.node_mut(directory)?;
         if node.links == 0 {
             return Err(Errno::ENOENT);
@@ -200,6 +201,7 @@ impl Tree {
     /// Lets a name of a directory lead nowhere.
     fn leave(&mut self, directory: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
+        self.changes += 1;
         let node = self.node_mut(directory)?;
         node.directory_mut()?.remove(name, is_below);
         node.touch(now);

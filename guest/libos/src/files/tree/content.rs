@@ -7,6 +7,9 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use pando_rt::memory;
 
 use super::room;
 use super::volume::ImageFile;
@@ -19,16 +22,56 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 
 static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 
-/// A page of an overlay file.
-type Page = Box<[u8; PAGE as usize]>;
+/// Pages that are left to the program, which is ended if there is none when it needs one: files do not take the last.
+const LEFT_TO_PROGRAM: u64 = (2 << 20) / PAGE;
 
-/// Zeroes, in memory of their own. There is room then to take note of them, too.
-fn blank() -> Result<Page, Errno> {
-    room()?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(PAGE as usize).map_err(|_| Errno::ENOSPC)?;
-    bytes.resize(PAGE as usize, 0);
-    bytes.into_boxed_slice().try_into().map_err(|_| Errno::ENOSPC)
+/// How many pages there are, and how many there were at most: so many can be made without taking more of the cell's memory.
+static PAGES: AtomicU64 = AtomicU64::new(0);
+static MOST_PAGES: AtomicU64 = AtomicU64::new(0);
+
+/// A page of an overlay file.
+#[derive(Debug)]
+struct Page(Box<[u8; PAGE as usize]>);
+
+impl Page {
+    /// Zeroes, in memory of their own. There is room then to take note of them, too.
+    fn blank() -> Result<Page, Errno> {
+        room()?;
+        if PAGES.load(Ordering::Relaxed) >= MOST_PAGES.load(Ordering::Relaxed) && memory::left() < LEFT_TO_PROGRAM {
+            return Err(Errno::ENOSPC);
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(PAGE as usize).map_err(|_| Errno::ENOSPC)?;
+        bytes.resize(PAGE as usize, 0);
+        let bytes = bytes.into_boxed_slice().try_into().map_err(|_| Errno::ENOSPC)?;
+        let before = PAGES.fetch_add(1, Ordering::Relaxed);
+        MOST_PAGES.fetch_max(before + 1, Ordering::Relaxed);
+        Ok(Page(bytes))
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        PAGES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Seals of files of memory: what may never be done again.
+pub mod seal {
+    /// Sealing.
+    pub const SEAL: u32 = 1;
+    /// Making it shorter.
+    pub const SHRINK: u32 = 2;
+    /// Making it longer.
+    pub const GROW: u32 = 4;
+    /// Writing.
+    pub const WRITE: u32 = 8;
+    /// Writing, but through mappings that are there.
+    pub const FUTURE_WRITE: u32 = 0x10;
+    /// Changing whether it can be executed.
+    pub const EXECUTE: u32 = 0x20;
+    /// All of them.
+    pub const ALL: u32 = 0x3f;
 }
 
 /// The content of a file.
@@ -42,6 +85,8 @@ pub struct Content {
     pages: BTreeMap<u64, Option<Page>>,
     /// How many of them are there.
     present: u64,
+    /// What may never be done to it again; `None`: it cannot be sealed.
+    pub seals: Option<u32>,
 }
 
 impl Content {
@@ -49,6 +94,27 @@ impl Content {
     #[must_use]
     pub fn above(below: ImageFile) -> Content {
         Content { size: below.size(), below: Some(below), shown: below.size(), ..Content::default() }
+    }
+
+    /// Checks that its seals let so many bytes be written.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check_write(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        let seals = self.seals.unwrap_or_default();
+        let grows = offset.saturating_add(length) > self.size;
+        let is_sealed = seals & (seal::WRITE | seal::FUTURE_WRITE) != 0 || seals & seal::GROW != 0 && grows;
+        if is_sealed && length > 0 { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    /// Checks that its seals let it become so long.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check_resize(&self, size: u64) -> Result<(), Errno> {
+        let seals = self.seals.unwrap_or_default();
+        let is_sealed = seals & seal::SHRINK != 0 && size < self.size || seals & seal::GROW != 0 && size > self.size;
+        if is_sealed { Err(Errno::EPERM) } else { Ok(()) }
     }
 
     /// Bytes of the file.
@@ -94,7 +160,7 @@ impl Content {
         let length = length.min(PAGE - within);
         let part = |page: &'a [u8; PAGE as usize]| &page[within as usize..(within + length) as usize];
         match self.pages.get(&(offset / PAGE)) {
-            Some(Some(page)) => part(page),
+            Some(Some(page)) => part(&page.0),
             Some(None) => part(&ZEROS),
             None => {
                 let shown = length.min(self.shown.saturating_sub(offset));
@@ -131,21 +197,21 @@ impl Content {
     }
 
     /// A page that can be written: made now if it is not there.
-    fn page(&mut self, number: u64) -> Result<&mut Page, Errno> {
+    fn page(&mut self, number: u64) -> Result<&mut [u8; PAGE as usize], Errno> {
         let hidden = self.pages.get(&number).map(Option::is_some);
         if hidden != Some(true) {
-            let mut page = blank()?;
+            let mut page = Page::blank()?;
             let start = number * PAGE;
             if let (None, Some(below)) = (hidden, &self.below)
                 && start < self.shown
             {
                 let shown = (self.shown - start).min(PAGE) as usize;
-                below.read(start, &mut page[..shown])?;
+                below.read(start, &mut page.0[..shown])?;
             }
             self.pages.insert(number, Some(page));
             self.present += 1;
         }
-        self.pages.get_mut(&number).and_then(Option::as_mut).ok_or(Errno::EIO)
+        self.pages.get_mut(&number).and_then(Option::as_mut).map(|page| &mut *page.0).ok_or(Errno::EIO)
     }
 
     /// Makes the file so long: what is cut off is gone, what is added is zero.
@@ -157,7 +223,7 @@ impl Content {
             let whole = size.div_ceil(PAGE);
             self.drop_pages(whole);
             if let Some(Some(page)) = self.pages.get_mut(&(size / PAGE)) {
-                page[(size % PAGE) as usize..].fill(0);
+                page.0[(size % PAGE) as usize..].fill(0);
             }
             self.shown = self.shown.min(size);
         }

@@ -86,12 +86,6 @@ impl Directory {
         }
     }
 
-    /// Whether no name was added; the image may have some.
-    #[must_use]
-    pub fn adds_nothing(&self) -> bool {
-        self.names.values().all(|name| name.place.is_none())
-    }
-
     /// The names that only the overlay has, from the one with this number on.
     pub fn added(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
         self.order.range(from..).filter_map(|(&number, name)| match self.get(name) {

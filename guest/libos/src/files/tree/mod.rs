@@ -36,8 +36,12 @@ pub use list::Listed;
 
 /// Names have at most this many bytes.
 pub const NAME_MAX: usize = 255;
-/// Memory that must be there before small things are made, so that making them does not fail half way.
-const ROOM: usize = 16 << 10;
+/// Memory is asked for in blocks of so many bytes, for it may lie in pieces: as those were that files leave behind.
+const BLOCK: usize = 4096;
+/// Blocks that must be there before small things are made, so that making them does not fail half way.
+const ROOM: usize = 4;
+/// Blocks that are kept for taking names away, so that a full overlay can be cleared.
+const RESERVE: usize = 16;
 /// The first inode number of new nodes: those of volumes, of which each has 512 GiB at most, are smaller.
 const FIRST_NUMBER: u64 = 1 << 36;
 
@@ -59,8 +63,12 @@ pub enum Place {
 /// # Errors
 /// `ENOSPC`.
 pub fn room() -> Result<(), Errno> {
-    let mut room: Vec<u8> = Vec::new();
-    room.try_reserve_exact(ROOM).map_err(|_| Errno::ENOSPC)
+    reserve(&mut <[Vec<u8>; ROOM]>::default())
+}
+
+/// Takes the blocks that are not there.
+fn reserve(blocks: &mut [Vec<u8>]) -> Result<(), Errno> {
+    blocks.iter_mut().try_for_each(|block| block.try_reserve_exact(BLOCK)).map_err(|_| Errno::ENOSPC)
 }
 
 /// The tree of names.
@@ -71,6 +79,10 @@ pub struct Tree {
     /// The inodes that became nodes.
     made: BTreeMap<ImagePlace, NodeId>,
     next_number: u64,
+    /// How often names, or what they lead to, have changed.
+    changes: u64,
+    /// Memory for taking names away, as far as it was not needed for that.
+    reserve: [Vec<u8>; RESERVE],
 }
 
 impl Tree {
@@ -81,9 +93,37 @@ impl Tree {
     pub fn new(image: Image<'static>, bytes: &'static [u8]) -> Result<Tree, Errno> {
         let place = ImagePlace { volume: VolumeIndex::ROOT, nid: image.root() };
         let volumes = alloc::vec![Volume { image, bytes, parent: Place::Image(place) }];
-        let mut tree = Tree { volumes, nodes: Nodes::default(), made: BTreeMap::new(), next_number: FIRST_NUMBER };
+        let mut tree = Tree {
+            volumes,
+            nodes: Nodes::default(),
+            made: BTreeMap::new(),
+            next_number: FIRST_NUMBER,
+            changes: 0,
+            reserve: Default::default(),
+        };
+        tree.room()?;
         tree.own(Place::Image(place))?;
         Ok(tree)
+    }
+
+    /// Checks that there is memory for small things, and as much as is kept for taking names away.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    fn room(&mut self) -> Result<(), Errno> {
+        reserve(&mut self.reserve)?;
+        room()
+    }
+
+    /// Checks that there is memory for small things, for which what is kept may be given up.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    fn room_to_remove(&mut self) -> Result<(), Errno> {
+        room().or_else(|_| {
+            self.reserve = Default::default();
+            room()
+        })
     }
 
     /// The root directory.
@@ -107,6 +147,12 @@ impl Tree {
     #[must_use]
     pub fn volumes(&self) -> &[Volume] {
         &self.volumes
+    }
+
+    /// How often names, or what they lead to, have changed: while it is the same, a path leads where it led.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// How many nodes there are.
@@ -269,6 +315,7 @@ impl Tree {
             attributes: self.attributes_below(image)?,
         })?;
         self.made.insert(image, id);
+        self.changes += 1;
         Ok(id)
     }
 
@@ -277,6 +324,7 @@ impl Tree {
         if self.node(id).is_ok_and(|node| node.links == 0)
             && let Some(origin) = self.nodes.remove(id).and_then(|node| node.origin)
         {
+            self.changes += 1;
             self.made.remove(&origin);
         }
     }
@@ -298,6 +346,7 @@ impl Tree {
             let root = Place::Image(ImagePlace { volume: VolumeIndex(index as u8), nid: volume.image.root() });
             self.settle(root) == self.settle(place)
         };
-        place == Place::Proc(Entry::ROOT) || self.volumes.iter().enumerate().any(|(index, volume)| is_root(index, volume))
+        matches!(place, Place::Proc(Entry::ROOT | Entry::SYSTEM))
+            || self.volumes.iter().enumerate().any(|(index, volume)| is_root(index, volume))
     }
 }

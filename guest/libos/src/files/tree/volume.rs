@@ -4,10 +4,13 @@
 //! Bytes of a file may be read from the host only now, and that can fail: they are touched by copying routines that survive it, and never compared or
 //! formatted in place.
 
+use core::ops::Range;
+
+use pando_abi::{BlockAddress, BlockNumber, DiskIndex};
 use pando_rt::user::fetch;
 
 use super::Place;
-use crate::erofs::{Data, Image, Inode, Nid};
+use crate::erofs::{BLOCK_SIZE, Data, Image, Inode, Nid};
 use crate::errno::Errno;
 
 /// Which volume, in the order of the argument block; the first is the root.
@@ -67,10 +70,23 @@ impl ImageFile {
         self.data.size()
     }
 
-    /// Where in the volume the part lies that can be mapped: it starts with a block, and the volume has its last block whole.
+    /// The file's first block and the number after that of its last one. `None`: some of it lies elsewhere, and must be copied.
     #[must_use]
-    pub fn extent(&self) -> core::ops::Range<u64> {
-        self.start..self.start + self.head.len() as u64
+    pub fn blocks(&self, volume: VolumeIndex) -> Option<(BlockAddress, BlockNumber)> {
+        let number = |offset: u64| u32::try_from(offset / BLOCK_SIZE).ok().map(BlockNumber);
+        let end = self.start + self.head.len() as u64;
+        let (first, end) = (number(self.start)?, number(end.next_multiple_of(BLOCK_SIZE))?);
+        // The operator attaches the volumes' disks in the volumes' order.
+        let is_whole = self.data.tail().is_empty() && self.start.is_multiple_of(BLOCK_SIZE);
+        is_whole.then_some((BlockAddress { disk: DiskIndex(volume.0.into()), block: first }, end))
+    }
+
+    /// Where the bytes from `offset` on lie, at most `length` of them, and where the last ones of the file end. `None`: it has none there, or not in whole blocks.
+    #[must_use]
+    pub fn addresses(&self, offset: u64, length: u64) -> Option<(Range<u64>, u64)> {
+        let (start, bytes) = (self.head.as_ptr().addr() as u64, self.head.len() as u64);
+        let left = bytes.checked_sub(offset).filter(|left| *left > 0)?;
+        Some((start + offset..start + offset + length.min(left), start + bytes))
     }
 
     /// What the file has from `offset` on in one piece, at most `length` bytes; nothing at its end.

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls and what is made of a few: a static C program does each many times over.
+
+use super::{Asked, REFERENCE};
+use crate::program::Compiled;
+use crate::whole::Place;
+use crate::{BenchError, Options, Row};
+
+/// A row: its name, how often it is done in one measurement, and what a reader should know. A measurement takes a few milliseconds at most on either side: on a busy machine what takes
+/// longer is interrupted by others, and the shorter side is not.
+struct Part(&'static str, u32, &'static str);
+
+const PARTS: &[Part] = &[
+    Part("getppid", 20_000, ""),
+    Part("read-1", 10_000, "of a file that the program has written, byte by byte"),
+    Part("read-4k", 5_000, "the same, page by page"),
+    Part("read-4k-host", 5_000, "pread of a file of the host"),
+    Part("write-4k", 5_000, "over what the program has written"),
+    Part("fstat", 10_000, ""),
+    Part("stat", 2_000, "of a file of the host"),
+    Part("open-close", 2_000, "of a file of the host"),
+    Part("select-10", 2_000, "empty pipes"),
+    Part("select-100", 200, "empty pipes"),
+    Part("signal-install", 10_000, "sigaction"),
+    Part("signal-deliver", 100, "kill of itself, with a handler"),
+    Part("mmap", 20, "mmap and munmap of 64 KiB, untouched"),
+    Part("page-fault", 256, "a page of a shared mapping of 1 MiB, mmap and munmap included"),
+    Part("pipe-threads", 100, "there and back between two threads"),
+    Part("pipe-processes", 10, "there and back between two processes"),
+    Part("pipe-ring", 4, "around eight processes"),
+    Part("unix-socket", 10, "there and back between two processes"),
+    Part("fork-exit", 2, "fork, exit and wait of a small process"),
+    Part("fork-exec", 1, "the same with execve of a static program"),
+    Part("fork-shell", 1, "the same of sh -c :"),
+    Part("fork-64m", 1, "fork, exit and wait with 64 MiB resident in 4 KiB pages"),
+    Part("fork-64m-huge", 2, "the same in 2 MiB pages"),
+];
+/// How much less a brief run does.
+const BRIEF: u32 = 50;
+
+pub(super) fn run(options: Options, place: &Place<'_>, program: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    for Part(name, count, note) in PARTS {
+        let count = if options.brief { count.div_ceil(BRIEF) } else { *count };
+        let pairs = Asked::start(place, &[], program.path(), &[name])?.compare(options.rounds(50), count)?;
+        let row = Row::pairs(name, REFERENCE, &pairs);
+        report(if note.is_empty() { row } else { row.noting(*note) });
+    }
+    Ok(())
+}

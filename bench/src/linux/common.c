@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A program of parts. It does the one that its argument names as often as each line says, and answers how many nanoseconds that took. Its other files follow. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096L
+
+static void check(int is_well, const char *what)
+{
+    if (!is_well) {
+        perror(what);
+        exit(1);
+    }
+}
+

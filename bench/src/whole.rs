@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whole runs of real programs, from the start of a process to its end: `pando run` of one, and the host's way of running the same.
+
+use crate::BenchError;
+use crate::sample::{Pairs, Side, alternate};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The programs' program: static, and everywhere the same.
+pub(crate) const BUSYBOX: &str = "busybox";
+
+/// Where commands run: a directory of their own, so that nothing of the caller's is shown to cells.
+pub(crate) struct Place<'a> {
+    pando: &'a Path,
+    directory: PathBuf,
+}
+
+impl<'a> Place<'a> {
+    /// Commands run in `directory`; `pando` is the program that makes cells.
+    pub(crate) fn new(pando: &'a Path, directory: &Path) -> Place<'a> {
+        Place { pando, directory: directory.to_owned() }
+    }
+
+    /// A program of the host with its arguments.
+    pub(crate) fn native(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    /// `pando run` with its options, and what is to run.
+    pub(crate) fn cell(&self, options: &[&str], program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.pando);
+        command.arg("run").args(options).arg("--").arg(program).args(arguments);
+        command.current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+}
+
+/// Runs two commands in turn; both have to succeed with one of `statuses`.
+pub(crate) fn compare(rounds: usize, statuses: &[i32], mut ours: Command, mut theirs: Command) -> Result<Pairs, BenchError> {
+    alternate(rounds, |side| {
+        let command = if side == Side::Ours { &mut ours } else { &mut theirs };
+        let start = Instant::now();
+        let ended = command.status().map_err(BenchError::host("start a program to measure (Debian: busybox-static, bubblewrap)"))?;
+        let nanos = start.elapsed().as_nanos() as f64;
+        if ended.code().is_some_and(|code| statuses.contains(&code)) {
+            Ok(nanos)
+        } else {
+            Err(BenchError::Failed(format!("{command:?}: {ended}")))
+        }
+    })
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes beside messages: open files, who sent them, and what their packets say of themselves.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use pando_rt::user as memory;
+
+use super::interfaces;
+use crate::errno::Errno;
+use crate::files::socket::options::level;
+use crate::files::socket::queue::{Beside, Packet, Received};
+use crate::files::socket::{Family, Socket, SocketId, Who};
+use crate::system::System;
+use crate::user::{set_words, word32, words};
+
+/// What came beside a message did not fit.
+pub(super) const TRUNCATED: u32 = 8;
+/// Open files that one message may carry.
+const FILES_MAX: usize = 253;
+/// Bytes that may go beside a message.
+const CONTROL_MAX: u64 = 20480;
+/// Bytes before each part of what goes beside a message: its length, level and type.
+const HEADER: usize = 16;
+/// Open files.
+const RIGHTS: u32 = 1;
+/// Who sent it.
+const CREDENTIALS: u32 = 2;
+/// Bytes of who sent something.
+const WHO: usize = 12;
+
+/// What IP says of packets, and the options that ask for it.
+mod ip {
+    pub(super) const TOS: u32 = 1;
+    pub(super) const TTL: u32 = 2;
+    pub(super) const PKTINFO: u32 = 8;
+    pub(super) const RECVTTL: u32 = 12;
+    pub(super) const RECVTOS: u32 = 13;
+}
+
+/// The same of IPv6.
+mod ipv6 {
+    pub(super) const RECVPKTINFO: u32 = 49;
+    pub(super) const PKTINFO: u32 = 50;
+    pub(super) const RECVHOPLIMIT: u32 = 51;
+    pub(super) const HOPLIMIT: u32 = 52;
+    pub(super) const RECVTCLASS: u32 = 66;
+    pub(super) const TCLASS: u32 = 67;
+}
+
+/// Where an application has what goes beside a message, or room for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Its address.
+    pub start: u64,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// What an application wants to go beside a message that this process sends.
+///
+/// # Errors
+/// `EINVAL`: it makes no sense. `EBADF`: no such file. `EPERM`: it is not who it says. `ENOBUFS`, `EFAULT`.
+pub(super) fn read(system: &System, id: SocketId, from: Room, sender: Who) -> Result<Beside, Errno> {
+    let mut beside = Beside { who: sender, ..Beside::default() };
+    if from.length > CONTROL_MAX {
+        return Err(Errno::ENOBUFS);
+    }
+    let family = system.files.sockets.get(id)?.family;
+    let mut at = 0;
+    while at + HEADER as u64 <= from.length {
+        let address = from.start.wrapping_add(at);
+        let [length, kind] = words(address)?;
+        if length < HEADER as u64 || length > from.length - at {
+            return Err(Errno::EINVAL);
+        }
+        let (of, kind) = (kind as u32, (kind >> 32) as u32);
+        let payload = Room { start: address.wrapping_add(HEADER as u64), length: length - HEADER as u64 };
+        match (family, of, kind) {
+            (Family::Unix, level::SOCKET, RIGHTS) => pass(system, &mut beside, payload)?,
+            (Family::Unix, level::SOCKET, CREDENTIALS) if payload.length == WHO as u64 => beside.who = said(system, payload)?,
+            (Family::Unix, level::SOCKET, _) => return Err(Errno::EINVAL),
+            (Family::Internet6, level::IPV6, ipv6::HOPLIMIT) | (Family::Internet4, level::IP, ip::TTL) => {
+                beside.packet.hops = Some(number(payload, -1, 255)?);
+            }
+            (Family::Internet6, level::IPV6, ipv6::TCLASS) => beside.packet.class = Some(number(payload, -1, 255)?),
+            (Family::Internet4, level::IP, ip::TOS) if payload.length == 4 => beside.packet.class = Some(number(payload, 0, 255)?),
+            _ => {}
+        }
+        at += length.next_multiple_of(8);
+    }
+    Ok(beside)
+}
+
+/// A number within bounds; -1 stands for what is usual.
+fn number(payload: Room, least: i32, most: i32) -> Result<i32, Errno> {
+    if payload.length != 4 {
+        return Err(Errno::EINVAL);
+    }
+    Some(word32(payload.start)?.cast_signed()).filter(|number| (least..=most).contains(number)).ok_or(Errno::EINVAL)
+}
+
+/// Open files that are to be sent.
+fn pass(system: &System, beside: &mut Beside, payload: Room) -> Result<(), Errno> {
+    let count = payload.length / 4;
+    if beside.files.len() + count as usize > FILES_MAX {
+        return Err(Errno::EINVAL);
+    }
+    for index in 0..count {
+        let passed = word32(payload.start.wrapping_add(index * 4))?;
+        beside.files.push(system.files.to_pass(passed.into())?);
+    }
+    Ok(())
+}
+
+/// Who a process says that it is: who it is, unless it is root.
+fn said(system: &System, payload: Room) -> Result<Who, Errno> {
+    let [number, user, group] = [0, 4, 8].map(|offset| word32(payload.start.wrapping_add(offset)));
+    let said = Who { process: number?, user: user?, group: group? };
+    let credentials = &system.files.own.who;
+    let is_true = said.process == system.process.number && credentials.user.has(said.user) && credentials.group.has(said.group);
+    if is_true || credentials.is_root() { Ok(said) } else { Err(Errno::EPERM) }
+}
+
+/// Writes part after part, as far as there is room.
+struct Writer {
+    room: Room,
+    /// Bytes that were written.
+    at: u64,
+    /// Something did not fit.
+    cut: bool,
+}
+
+impl Writer {
+    fn left(&self) -> u64 {
+        self.room.length - self.at
+    }
+
+    fn put(&mut self, of: u32, kind: u32, payload: &[u8]) -> Result<(), Errno> {
+        let (whole, left) = ((HEADER + payload.len()) as u64, self.left());
+        let length = whole.min(left);
+        self.cut |= length < whole;
+        if left < HEADER as u64 {
+            return Ok(());
+        }
+        let address = self.room.start.wrapping_add(self.at);
+        set_words(address, &[length, u64::from(of) | u64::from(kind) << 32])?;
+        memory::write(address.wrapping_add(HEADER as u64), &payload[..length as usize - HEADER])?;
+        self.at += whole.next_multiple_of(8).min(left);
+        Ok(())
+    }
+}
+
+/// Writes what came beside a message, as far as there is room. Returns how many bytes that took, and flags that tell what did not fit.
+///
+/// # Errors
+/// `EFAULT`.
+pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Received, close_on_exec: bool) -> Result<(u64, u32), Errno> {
+    let mut writer = Writer { room, at: 0, cut: false };
+    let socket = system.files.sockets.get(id)?;
+    if socket.family == Family::Unix && socket.options.passes_who {
+        // Of what came before somebody asked, nobody knows.
+        let Who { process, user, group } = received.who.unwrap_or_default();
+        writer.put(level::SOCKET, CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
+    }
+    if socket.is_udp() {
+        write_packet(&mut writer, socket, &received.packet)?;
+    }
+    if !received.files.is_empty() {
+        let most = (writer.left().saturating_sub(HEADER as u64) / 4) as usize;
+        let mut numbers = Vec::new();
+        let mut left = &received.files[..];
+        while let Some((file, rest)) = left.split_first().filter(|_| numbers.len() / 4 < most) {
+            let Ok(fd) = system.files.receive_passed(*file, close_on_exec) else { break };
+            numbers.extend((fd as u32).to_le_bytes());
+            left = rest;
+        }
+        writer.cut |= !left.is_empty();
+        system.files.let_go(left);
+        if !numbers.is_empty() {
+            writer.put(level::SOCKET, RIGHTS, &numbers)?;
+        }
+    }
+    Ok((writer.at, if writer.cut { TRUNCATED } else { 0 }))
+}
+
+/// Writes what a packet says of itself, as far as the socket was told to tell.
+fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result<(), Errno> {
+    let asks = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
+    let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
+    let index = interfaces::INDEX.to_le_bytes();
+    match (socket.family, packet.to) {
+        (Family::Internet4, Some(IpAddr::V4(to))) => {
+            if asks(level::IP, ip::PKTINFO) {
+                writer.put(level::IP, ip::PKTINFO, &[index, to.octets(), to.octets()].concat())?;
+            }
+            if asks(level::IP, ip::RECVTTL) {
+                writer.put(level::IP, ip::TTL, &hops.to_le_bytes())?;
+            }
+            if asks(level::IP, ip::RECVTOS) {
+                writer.put(level::IP, ip::TOS, &[class as u8])?;
+            }
+        }
+        (Family::Internet6, Some(to)) => {
+            if asks(level::IPV6, ipv6::RECVPKTINFO) {
+                let to = match to {
+                    IpAddr::V4(to) => to.to_ipv6_mapped(),
+                    IpAddr::V6(to) => to,
+                };
+                writer.put(level::IPV6, ipv6::PKTINFO, &[&to.octets()[..], &index].concat())?;
+            }
+            if asks(level::IPV6, ipv6::RECVHOPLIMIT) {
+                writer.put(level::IPV6, ipv6::HOPLIMIT, &hops.to_le_bytes())?;
+            }
+            if asks(level::IPV6, ipv6::RECVTCLASS) {
+                writer.put(level::IPV6, ipv6::TCLASS, &class.to_le_bytes())?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Watching files for what happens to them.
+
+use crate::errno::Errno;
+use crate::files::flag;
+use crate::files::inotify::event;
+use crate::system::System;
+use crate::user;
+
+/// `inotify_init()`.
+pub fn inotify_init(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    system.files.create_inotify(0, false)
+}
+
+/// `inotify_init1(flags)`.
+pub fn inotify_init1(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    system.files.create_inotify(flags & flag::NON_BLOCKING, flags & flag::CLOSE_ON_EXEC != 0)
+}
+
+/// `inotify_add_watch(fd, path, mask)`.
+pub fn inotify_add_watch(system: &mut System, [fd, path, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// All bits that mean something, also those that only events have.
+    const KNOWN: u32 = 0xf700_efff;
+    const BOTH: u32 = event::ADD | event::MUST_BE_NEW;
+    let mask = mask as u32;
+    if mask & KNOWN == 0 {
+        return Err(Errno::EINVAL);
+    }
+    system.files.look(fd)?;
+    if mask & BOTH == BOTH {
+        return Err(Errno::EINVAL);
+    }
+    let id = system.files.inotify(fd)?;
+    system.files.watch(id, &user::path(path)?, mask).map(|number| number as u64)
+}
+
+/// `inotify_rm_watch(fd, number)`.
+pub fn inotify_rm_watch(system: &mut System, [fd, number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.inotify(fd)?;
+    system.files.inotifies.get_mut(id)?.remove(number as i32).map(|()| 0)
+}

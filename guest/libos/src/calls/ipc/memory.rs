@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on System V's shared memory.
+
+use pando_abi::PAGE_SIZE;
+
+use super::{command, now, set_owner, words_of};
+use crate::errno::Errno;
+use crate::ipc::objects::{Object, READ, WRITE};
+use crate::ipc::{SEGMENTS_MAX, Segment};
+use crate::system::System;
+use crate::user::{set_words, words};
+
+/// Bytes that a segment may have, and pages that all may have.
+const BYTES_MAX: u64 = u64::MAX - (1 << 24);
+/// Flags of `shmget`: of pages that were set aside, which there are not.
+const HUGE_PAGES: u64 = 0o4000;
+/// Flags of `shmat`.
+const READ_ONLY: u64 = 0o10_000;
+const ROUND: u64 = 0o20_000;
+const REPLACE: u64 = 0o40_000;
+const EXECUTE: u64 = 0o100_000;
+/// Beside the permissions: it goes when nobody has it, and it stays in memory.
+const IS_REMOVED: u32 = 0o1000;
+const IS_LOCKED: u32 = 0o2000;
+
+/// `shmget(key, size, flags)`.
+pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let key = key as i32;
+    if let Some(number) = system.ipc.segments.find(&system.files.own.who, key, flags, |segment| bytes <= segment.bytes)? {
+        return Ok(number);
+    }
+    if bytes == 0 || bytes > BYTES_MAX {
+        return Err(Errno::EINVAL);
+    }
+    if flags & HUGE_PAGES != 0 {
+        return Err(Errno::ENOMEM);
+    }
+    let number = system.ipc.segments.next_number(SEGMENTS_MAX)?;
+    let pages = system.make_segment(number, bytes)?;
+    let made = Segment { bytes, pages, is_removed: false, is_locked: false, times: [0; 2], processes: [system.process.number, 0] };
+    system.ipc.segments.add(number, key, flags, &system.files.own.who, now(), made);
+    Ok(number.into())
+}
+
+/// `shmat(segment, address, flags)`: where it lies, whoever asks.
+pub fn shmat(system: &mut System, [number, address, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let wanted = match address {
+        0 if flags & REPLACE != 0 => return Err(Errno::EINVAL),
+        0 => None,
+        _ if address.is_multiple_of(PAGE_SIZE) => Some(address),
+        _ if flags & ROUND == 0 => return Err(Errno::EINVAL),
+        _ => Some(address / PAGE_SIZE * PAGE_SIZE),
+    };
+    let write = if flags & READ_ONLY == 0 { WRITE } else { 0 };
+    let execute = if flags & EXECUTE != 0 { 0o111 } else { 0 };
+    let object = system.ipc.segments.get(number)?;
+    object.check(&system.files.own.who, READ | write | execute)?;
+    let (number, pages) = (object.number, object.what.pages);
+    if wanted.is_some_and(|wanted| wanted != pages.start()) {
+        return Err(Errno::EINVAL);
+    }
+    system.attach(number, pages, flags & READ_ONLY == 0)?;
+    Ok(pages.start())
+}
+
+/// `shmdt(address)`.
+pub fn shmdt(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.detach(address).map(|()| 0)
+}
+
+/// `shmctl(segment, command, buffer)`.
+pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const LOCK: u64 = 11;
+    const UNLOCK: u64 = 12;
+    const STATUS_AT: u64 = 13;
+    const USED: u64 = 14;
+    const STATUS_OF_ANY: u64 = 15;
+    if (number as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    match u64::from(wanted as u32) {
+        command::LIMITS => {
+            set_words(buffer, &[BYTES_MAX, 1, SEGMENTS_MAX as u64, SEGMENTS_MAX as u64, BYTES_MAX, 0, 0, 0, 0])?;
+            Ok(system.ipc.segments.last_place())
+        }
+        USED => {
+            let pages: u64 = system.ipc.segments.all().map(|object| object.what.pages.pages()).sum();
+            set_words(buffer, &[system.ipc.segments.all().count() as u64, pages, pages, 0, 0, 0])?;
+            Ok(system.ipc.segments.last_place())
+        }
+        wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
+            let object = if wanted == command::STATUS { system.ipc.segments.get(number) } else { system.ipc.segments.at(number) }?;
+            if wanted != STATUS_OF_ANY {
+                object.check(&system.files.own.who, READ)?;
+            }
+            set_words(buffer, &status(system, object))?;
+            Ok(if wanted == command::STATUS { 0 } else { object.number.into() })
+        }
+        command::SET => {
+            words::<14>(buffer)?;
+            let object = system.ipc.segments.get_mut(number)?;
+            object.check_owner(&system.files.own.who)?;
+            set_owner(object, buffer).map(|()| 0)
+        }
+        command::REMOVE => {
+            let object = system.ipc.segments.get_mut(number)?;
+            object.check_owner(&system.files.own.who)?;
+            let number = object.number;
+            object.what.is_removed = true;
+            system.ipc.segments.hide(number);
+            system.release_segment(number);
+            Ok(0)
+        }
+        wanted @ (LOCK | UNLOCK) => {
+            let object = system.ipc.segments.get_mut(number)?;
+            object.check_owner(&system.files.own.who)?;
+            object.what.is_locked = wanted == LOCK;
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The words of a `struct shmid_ds`.
+fn status(system: &System, object: &Object<Segment>) -> [u64; 14] {
+    let Segment { bytes, is_removed, is_locked, times: [attached, detached], processes: [maker, last], .. } = object.what;
+    let flags = if is_removed { IS_REMOVED } else { 0 } | if is_locked { IS_LOCKED } else { 0 };
+    let mut words = [0; 14];
+    words[..6].copy_from_slice(&words_of(object, flags));
+    let users = system.attachments(object.number);
+    words[6..12].copy_from_slice(&[bytes, attached, detached, object.changed, u64::from(maker) | u64::from(last) << 32, users]);
+    words
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on System V's queues of messages.
+
+use alloc::vec::Vec;
+
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::user;
+
+use super::{command, gone, now, set_owner, words_of};
+use crate::errno::Errno;
+use crate::ipc::QUEUES_MAX;
+use crate::ipc::objects::{READ, WRITE};
+use crate::ipc::queue::{MESSAGE_MAX, Message, QUEUE_BYTES, Queue, Wanted};
+use crate::system::System;
+use crate::user::{set_words, words};
+use crate::wait::Channel;
+
+/// Flags of `msgsnd` and `msgrcv`.
+const NO_WAIT: u64 = 0o4000;
+const NO_ERROR: u64 = 0o10_000;
+const EXCEPT: u64 = 0o20_000;
+const COPY: u64 = 0o40_000;
+/// Bytes of a message's type, which stands before what it says.
+const KIND: u64 = 8;
+
+/// `msgget(key, flags)`.
+pub fn msgget(system: &mut System, [key, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let key = key as i32;
+    if let Some(number) = system.ipc.queues.find(&system.files.own.who, key, flags, |_| true)? {
+        return Ok(number);
+    }
+    let number = system.ipc.queues.next_number(QUEUES_MAX)?;
+    system.ipc.queues.add(number, key, flags, &system.files.own.who, now(), Queue::default());
+    Ok(number.into())
+}
+
+/// `msgsnd(queue, message, size, flags)`.
+pub fn msgsnd(system: &mut System, [number, address, bytes, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let [kind] = words(address)?;
+    let kind = kind.cast_signed();
+    if bytes > MESSAGE_MAX || (number as i32) < 0 || kind < 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut content = alloc::vec![0; bytes as usize];
+    user::read(address.wrapping_add(KIND), &mut content)?;
+    let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
+    object.check(&system.files.own.who, WRITE)?;
+    let (number, process) = (object.number, system.process.number);
+    let message = Message { kind, bytes: content };
+    let send = |system: &mut System| {
+        let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.what;
+        queue.fits(bytes).then(|| queue.send(message, process, now()))
+    };
+    let on = Channel::Queue(number);
+    let sent = if flags & NO_WAIT != 0 { send(system) } else { system.wait(&[on], NO_DEADLINE, send).map_err(Errno::without_restart)? };
+    sent.ok_or(Errno::EAGAIN)?;
+    system.wake(on);
+    Ok(0)
+}
+
+/// `msgrcv(queue, message, size, type, flags)`.
+pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    if (number as i32) < 0 || room.cast_signed() < 0 || flags & COPY != 0 && (flags & EXCEPT != 0 || flags & NO_WAIT == 0) {
+        return Err(Errno::EINVAL);
+    }
+    let wanted = match kind.cast_signed() {
+        place if flags & COPY != 0 => Wanted::Copy(place),
+        0 => Wanted::Any,
+        kind if kind < 0 => Wanted::UpTo(kind.checked_neg().unwrap_or(i64::MAX)),
+        kind if flags & EXCEPT != 0 => Wanted::Not(kind),
+        kind => Wanted::Kind(kind),
+    };
+    let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
+    object.check(&system.files.own.who, READ)?;
+    let (number, process) = (object.number, system.process.number);
+    let receive = |system: &mut System| {
+        let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.what;
+        queue.receive(wanted, room, flags & NO_ERROR != 0, process, now()).transpose()
+    };
+    let on = Channel::Queue(number);
+    let received =
+        if flags & NO_WAIT != 0 { receive(system) } else { system.wait(&[on], NO_DEADLINE, receive).map_err(Errno::without_restart)? };
+    let Message { kind, bytes } = received.ok_or(Errno::ENOMSG)??;
+    system.wake(on);
+    // Who has no room for it has lost it, as on Linux.
+    set_words(address, &[kind.cast_unsigned()])?;
+    let shown = &bytes[..bytes.len().min(room as usize)];
+    user::write(address.wrapping_add(KIND), shown)?;
+    Ok(shown.len() as u64)
+}
+
+/// `msgctl(queue, command, buffer)`.
+pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const STATUS_AT: u64 = 11;
+    const USED: u64 = 12;
+    const STATUS_OF_ANY: u64 = 13;
+    if (number as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    match u64::from(wanted as u32) {
+        wanted @ (command::LIMITS | USED) => tell_limits(system, wanted == USED, buffer),
+        wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
+            let object = if wanted == command::STATUS { system.ipc.queues.get(number) } else { system.ipc.queues.at(number) }?;
+            if wanted != STATUS_OF_ANY {
+                object.check(&system.files.own.who, READ)?;
+            }
+            let queue = &object.what;
+            let [sender, receiver] = queue.processes;
+            let mut words = [0; 15];
+            words[..6].copy_from_slice(&words_of(object, 0));
+            let rest = [queue.times[0], queue.times[1], object.changed, queue.used, queue.count(), queue.room];
+            words[6..12].copy_from_slice(&rest);
+            words[12] = u64::from(sender) | u64::from(receiver) << 32;
+            set_words(buffer, &words)?;
+            Ok(if wanted == command::STATUS { 0 } else { object.number.into() })
+        }
+        command::SET => {
+            const ROOM: usize = 11;
+            let room = words::<15>(buffer)?[ROOM];
+            let object = system.ipc.queues.get_mut(number)?;
+            object.check_owner(&system.files.own.who)?;
+            if room > QUEUE_BYTES && !system.files.own.who.is_root() {
+                return Err(Errno::EPERM);
+            }
+            set_owner(object, buffer)?;
+            object.what.room = room;
+            let number = object.number;
+            system.wake(Channel::Queue(number));
+            Ok(0)
+        }
+        command::REMOVE => {
+            let object = system.ipc.queues.get(number)?;
+            object.check_owner(&system.files.own.who)?;
+            let number = object.number;
+            system.ipc.queues.remove(number);
+            system.finish_calls_on(Channel::Queue(number), Err(Errno::EIDRM));
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Writes a `struct msginfo`: the limits, or what is used.
+fn tell_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
+    const SEGMENT_BYTES: u32 = 16;
+    const SEGMENTS: u32 = 0xffff;
+    let all = &system.ipc.queues;
+    let (queues, room, most) = (QUEUES_MAX as u32, QUEUE_BYTES as u32, MESSAGE_MAX as u32);
+    let sum = |each: fn(&Queue) -> u64| all.all().map(|object| each(&object.what)).sum::<u64>() as u32;
+    let [pool, map, last] =
+        if used { [all.all().count() as u32, sum(Queue::count), sum(|queue| queue.used)] } else { [queues / 1024 * room, room, room] };
+    let numbers = [pool, map, most, room, queues, SEGMENT_BYTES, last, SEGMENTS];
+    user::write(address, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>())?;
+    Ok(all.last_place())
+}

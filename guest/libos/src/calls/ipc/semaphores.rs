@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on System V's semaphores.
+//!
+//! Who changes a set finishes the calls of those who wait for it, in the order in which they came: so nobody who comes later is faster.
+
+use alloc::vec::Vec;
+
+use pando_rt::clock;
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::user;
+
+use super::{command, gone, now, set_owner, words_of};
+use crate::errno::Errno;
+use crate::ipc::SETS_MAX;
+use crate::ipc::objects::{Object, READ, WRITE};
+use crate::ipc::semaphores::{Attempt, Operation, SEMAPHORES_MAX, Semaphores, VALUE_MAX};
+use crate::process::ProcessNumber;
+use crate::system::System;
+use crate::user::{set_words, timespec, words};
+use crate::wait::{Channel, ThreadNumber};
+
+/// Operations that one call may make.
+const OPERATIONS_MAX: u64 = 500;
+/// What `ipcs` is told of limits that there are not.
+const MANY: u32 = 1_024_000_000;
+
+/// `semget(key, count, flags)`.
+pub fn semget(system: &mut System, [key, count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let (key, count) = (key as i32, count as i32);
+    let count = usize::try_from(count).ok().filter(|count| *count <= SEMAPHORES_MAX).ok_or(Errno::EINVAL)?;
+    if let Some(number) = system.ipc.semaphores.find(&system.files.own.who, key, flags, |set| count <= set.all.len())? {
+        return Ok(number);
+    }
+    if count == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let number = system.ipc.semaphores.next_number(SETS_MAX)?;
+    system.ipc.semaphores.add(number, key, flags, &system.files.own.who, now(), Semaphores::new(count));
+    Ok(number.into())
+}
+
+/// `semop(set, operations, count)`.
+pub fn semop(system: &mut System, [number, operations, count, ..]: [u64; 6]) -> Result<u64, Errno> {
+    semtimedop(system, [number, operations, count, 0, 0, 0])
+}
+
+/// `semtimedop(set, operations, count, timeout)`.
+pub fn semtimedop(system: &mut System, [number, address, count, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if count > u64::from(u32::MAX) || count as u32 as u64 > OPERATIONS_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let operations = (0..count).map(|index| operation(address.wrapping_add(index * 6))).collect::<Result<Vec<Operation>, Errno>>()?;
+    if operations.is_empty() || (number as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
+    let object = system.ipc.semaphores.get(number).map_err(|error| gone(system, error))?;
+    if operations.iter().any(|operation| usize::from(operation.index) >= object.what.all.len()) {
+        return Err(Errno::EFBIG);
+    }
+    let changes = operations.iter().any(|operation| operation.change != 0);
+    object.check(&system.files.own.who, if changes { WRITE } else { READ })?;
+    let (number, thread) = (object.number, system.thread.number);
+    system.thread.operations = operations;
+    let done = system.wait(&[Channel::Semaphores(number)], deadline, |system| {
+        let result = system.attempt(number, thread)?;
+        system.serve_semaphores(number);
+        Some(result)
+    });
+    match done {
+        Ok(Some(result)) => result,
+        Ok(None) => Err(Errno::EAGAIN),
+        Err(error) => Err(error.without_restart()),
+    }
+}
+
+fn operation(address: u64) -> Result<Operation, Errno> {
+    let mut bytes = [0; 6];
+    user::read(address, &mut bytes)?;
+    let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    Ok(Operation { index: word(0), change: word(2).cast_signed(), flags: word(4).cast_signed() })
+}
+
+impl System {
+    /// Attempts the operations that a thread wants to be done. `None`: it has to wait.
+    fn attempt(&mut self, number: u32, thread: ThreadNumber) -> Option<Result<u64, Errno>> {
+        let thread = self.thread_of_mut(thread)?;
+        let (process, operations) = (thread.process, core::mem::take(&mut thread.operations));
+        let thread = thread.number;
+        let set = &mut self.ipc.semaphores.get_mut(number.into()).ok()?.what;
+        match set.attempt(&operations, process) {
+            Ok(Attempt::Done) => {
+                set.operated = now();
+                Some(Ok(0))
+            }
+            Ok(Attempt::Waits(_)) => {
+                self.thread_of_mut(thread)?.operations = operations;
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Finishes the calls of those who wait for a set that has changed, as far as they need not wait any more.
+    fn serve_semaphores(&mut self, number: u32) {
+        let on = Channel::Semaphores(number);
+        // What one does may let another go on that came before it.
+        while let Some((thread, result)) = self.waiters_on(on).into_iter().find_map(|thread| Some((thread, self.attempt(number, thread)?)))
+        {
+            self.finish_call(thread, result);
+        }
+    }
+
+    /// Undoes what the running process, which ends, did to semaphores.
+    pub(crate) fn undo_semaphores(&mut self) {
+        let process = self.process.number;
+        let undone = self.ipc.semaphores.all_mut().filter_map(|object| object.what.undo(process).then_some(object.number));
+        for number in undone.collect::<Vec<u32>>() {
+            self.serve_semaphores(number);
+        }
+    }
+
+    /// How many wait for a semaphore: to become zero, or to grow.
+    fn waiting_for(&mut self, number: u32, index: u64, zero: bool) -> u64 {
+        let mut count = 0;
+        for thread in self.waiters_on(Channel::Semaphores(number)) {
+            let Some((process, operations)) = self.thread_of(thread).map(|thread| (thread.process, thread.operations.clone())) else {
+                continue;
+            };
+            let Ok(object) = self.ipc.semaphores.get_mut(number.into()) else { continue };
+            // It waits, so nothing is done.
+            if let Ok(Attempt::Waits(first)) = object.what.attempt(&operations, process) {
+                count += u64::from(u64::from(first.index) == index && (first.change == 0) == zero);
+            }
+        }
+        count
+    }
+}
+
+/// `semctl(set, index, command, argument)`.
+pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const PROCESS: u64 = 11;
+    const VALUE: u64 = 12;
+    const VALUES: u64 = 13;
+    const WAITING: u64 = 14;
+    const WAITING_FOR_ZERO: u64 = 15;
+    const SET_VALUE: u64 = 16;
+    const SET_VALUES: u64 = 17;
+    const STATUS_AT: u64 = 18;
+    const USED: u64 = 19;
+    const STATUS_OF_ANY: u64 = 20;
+    if (number as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let index = u64::from(index as u32);
+    match u64::from(wanted as u32) {
+        wanted @ (command::LIMITS | USED) => tell_limits(system, wanted == USED, argument),
+        wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
+            let object = if wanted == command::STATUS { system.ipc.semaphores.get(number) } else { system.ipc.semaphores.at(number) }?;
+            if wanted != STATUS_OF_ANY {
+                object.check(&system.files.own.who, READ)?;
+            }
+            set_words(argument, &status(object))?;
+            Ok(if wanted == command::STATUS { 0 } else { object.number.into() })
+        }
+        command::SET => {
+            words::<13>(argument)?;
+            let object = system.ipc.semaphores.get_mut(number)?;
+            object.check_owner(&system.files.own.who)?;
+            set_owner(object, argument).map(|()| 0)
+        }
+        command::REMOVE => {
+            let object = system.ipc.semaphores.get(number)?;
+            object.check_owner(&system.files.own.who)?;
+            let number = object.number;
+            system.ipc.semaphores.remove(number);
+            system.finish_calls_on(Channel::Semaphores(number), Err(Errno::EIDRM));
+            Ok(0)
+        }
+        SET_VALUE => {
+            let value = Some(argument as i32).filter(|value| (0..=VALUE_MAX).contains(value)).ok_or(Errno::ERANGE)?;
+            let object = system.ipc.semaphores.get(number)?;
+            let index = place(object, index)?;
+            object.check(&system.files.own.who, WRITE)?;
+            set_values(system, number, index, &[value])
+        }
+        SET_VALUES => {
+            let object = system.ipc.semaphores.get(number)?;
+            object.check(&system.files.own.who, WRITE)?;
+            let values = values_at(argument, object.what.all.len())?;
+            set_values(system, number, 0, &values)
+        }
+        wanted @ (PROCESS | VALUE | VALUES | WAITING | WAITING_FOR_ZERO) => {
+            let object = system.ipc.semaphores.get(number)?;
+            object.check(&system.files.own.who, READ)?;
+            if wanted == VALUES {
+                let bytes = object.what.all.iter().flat_map(|semaphore| (semaphore.value as u16).to_le_bytes()).collect::<Vec<u8>>();
+                return Ok(user::write(argument, &bytes).map(|()| 0)?);
+            }
+            let (semaphore, number) = (object.what.all[place(object, index)?], object.number);
+            Ok(match wanted {
+                PROCESS => semaphore.changed_by.into(),
+                VALUE => semaphore.value as u64,
+                _ => system.waiting_for(number, index, wanted == WAITING_FOR_ZERO),
+            })
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The words of a `struct semid_ds`.
+fn status(object: &Object<Semaphores>) -> [u64; 13] {
+    let mut words = [0; 13];
+    words[..6].copy_from_slice(&words_of(object, 0));
+    (words[6], words[8], words[10]) = (object.what.operated, object.changed, object.what.all.len() as u64);
+    words
+}
+
+/// Which semaphore of a set is meant.
+fn place(object: &Object<Semaphores>, index: u64) -> Result<usize, Errno> {
+    if index < object.what.all.len() as u64 { Ok(index as usize) } else { Err(Errno::EINVAL) }
+}
+
+/// So many values in the program's memory.
+fn values_at(address: u64, count: usize) -> Result<Vec<i32>, Errno> {
+    let mut bytes = alloc::vec![0; 2 * count];
+    user::read(address, &mut bytes)?;
+    let values: Vec<i32> = bytes.chunks_exact(2).map(|pair| i32::from(u16::from_le_bytes([pair[0], pair[1]]))).collect();
+    if values.iter().all(|value| *value <= VALUE_MAX) { Ok(values) } else { Err(Errno::ERANGE) }
+}
+
+fn set_values(system: &mut System, number: u64, first: usize, values: &[i32]) -> Result<u64, Errno> {
+    let process: ProcessNumber = system.process.number;
+    let object = system.ipc.semaphores.get_mut(number)?;
+    object.what.set(first, values, process);
+    object.changed = now();
+    let number = object.number;
+    system.serve_semaphores(number);
+    Ok(0)
+}
+
+/// Writes a `struct seminfo`: the limits, or what is used.
+fn tell_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
+    const BYTES_OF_UNDOING: u32 = 20;
+    let all = &system.ipc.semaphores;
+    let (sets, count) = (all.all().count() as u32, all.all().map(|object| object.what.all.len() as u32).sum());
+    let last = if used { [sets, VALUE_MAX as u32, count] } else { [BYTES_OF_UNDOING, VALUE_MAX as u32, VALUE_MAX as u32] };
+    let operations = OPERATIONS_MAX as u32;
+    let numbers = [MANY, SETS_MAX as u32, MANY, MANY, SEMAPHORES_MAX as u32, operations, operations, last[0], last[1], last[2]];
+    user::write(address, &numbers.map(u32::to_le_bytes).concat())?;
+    Ok(all.last_place())
+}

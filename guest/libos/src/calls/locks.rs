@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Advisory locks: `flock`, and those of `fcntl`.
+
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::user::{read, write};
+
+use crate::errno::Errno;
+use crate::files::locks::{Access, Kind, Lock, Owner, Range};
+use crate::system::System;
+use crate::wait::Channel;
+
+const GET: u64 = 5;
+const SET: u64 = 6;
+const SET_WAITING: u64 = 7;
+/// The same for locks of open files.
+const OPEN_FILE: u64 = 31;
+
+/// `l_type`.
+const READ: i16 = 0;
+const WRITE: i16 = 1;
+const UNLOCKED: i16 = 2;
+
+/// `struct flock`.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    length: i64,
+    process: u32,
+}
+
+impl Asked {
+    const SIZE: usize = 32;
+
+    fn read(address: u64) -> Result<Asked, Errno> {
+        let mut bytes = [0; Asked::SIZE];
+        read(address, &mut bytes)?;
+        let word = |at: usize| i64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| bytes[at + byte]));
+        let (kind, whence) = (i16::from_le_bytes([bytes[0], bytes[1]]), i16::from_le_bytes([bytes[2], bytes[3]]));
+        Ok(Asked { kind, whence, start: word(8), length: word(16), process: word(24) as u32 })
+    }
+
+    fn write(self, address: u64) -> Result<(), Errno> {
+        write(address, &self.kind.to_le_bytes())?;
+        write(address + 2, &self.whence.to_le_bytes())?;
+        write(address + 8, &self.start.to_le_bytes())?;
+        write(address + 16, &self.length.to_le_bytes())?;
+        Ok(write(address + 24, &self.process.to_le_bytes())?)
+    }
+
+    /// What is to be locked for; `None`: nothing.
+    fn access(self) -> Result<Option<Access>, Errno> {
+        match self.kind {
+            READ => Ok(Some(Access::Read)),
+            WRITE => Ok(Some(Access::Write)),
+            UNLOCKED => Ok(None),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What it covers in an open file.
+    fn range(self, system: &System, fd: u64) -> Result<Range, Errno> {
+        let file = system.files.look(fd)?;
+        let base = match self.whence {
+            0 => 0,
+            1 => file.offset,
+            2 => system.files.status_of(file)?.size,
+            _ => return Err(Errno::EINVAL),
+        };
+        Range::new(base, self.start, self.length)
+    }
+}
+
+/// Commands of `fcntl` about locks. `None`: this is none.
+pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
+    let (command, by_open_file) = if command >= OPEN_FILE + GET { (command - OPEN_FILE, true) } else { (command, false) };
+    match command {
+        GET => Some(get(system, fd, argument, by_open_file)),
+        SET | SET_WAITING => Some(set(system, fd, argument, by_open_file, command == SET_WAITING)),
+        _ => None,
+    }
+}
+
+fn owner(system: &System, fd: u64, by_open_file: bool) -> Result<Owner, Errno> {
+    if by_open_file { system.files.number(fd).map(Owner::OpenFile) } else { Ok(Owner::Process(system.process.number)) }
+}
+
+fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Result<u64, Errno> {
+    let asked = Asked::read(argument)?;
+    if !by_open_file && !matches!(asked.kind, READ | WRITE) {
+        return Err(Errno::EINVAL);
+    }
+    let range = asked.range(system, fd)?;
+    let access = asked.access()?;
+    if by_open_file && asked.process != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
+    let found = access.and_then(|access| system.files.locks.conflict(key, Kind::Ranges, &Lock { owner, access, range }));
+    let answer = match found {
+        None => Asked { kind: UNLOCKED, ..asked },
+        Some(Lock { owner, access, range }) => Asked {
+            kind: if access == Access::Read { READ } else { WRITE },
+            whence: 0,
+            start: range.first.cast_signed(),
+            length: range.length().cast_signed(),
+            process: if let Owner::Process(number) = owner { number } else { u32::MAX },
+        },
+    };
+    answer.write(argument).map(|()| 0)
+}
+
+fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: bool) -> Result<u64, Errno> {
+    let asked = Asked::read(argument)?;
+    let range = asked.range(system, fd)?;
+    let access = asked.access()?;
+    let file = system.files.look(fd)?;
+    match access {
+        Some(Access::Read) if !file.readable() => return Err(Errno::EBADF),
+        Some(Access::Write) if !file.writable() => return Err(Errno::EBADF),
+        _ if by_open_file && asked.process != 0 => return Err(Errno::EINVAL),
+        _ => {}
+    }
+    let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
+    let Some(access) = access else {
+        system.files.changed.push(Channel::Locks);
+        return system.files.locks.unlock(key, Kind::Ranges, owner, range).map(|_| 0);
+    };
+    let attempt = |system: &mut System| {
+        let locks = &mut system.files.locks;
+        locks.stop_waiting(owner);
+        match locks.lock(key, Kind::Ranges, Lock { owner, access, range }) {
+            Ok(None) => {
+                // What is locked for reading now may have been locked for writing.
+                system.files.changed.push(Channel::Locks);
+                Ok(0)
+            }
+            // Circles are looked for among processes only, as Linux does.
+            Ok(Some(other)) if waits && !by_open_file => locks.wait(owner, other).and(Err(Errno::EAGAIN)),
+            Ok(Some(_)) => Err(Errno::EAGAIN),
+            Err(error) => Err(error),
+        }
+    };
+    let result = patiently(system, waits, attempt);
+    // Who waits is looked for in circles.
+    if result != Err(Errno::WAITS) {
+        system.files.locks.stop_waiting(owner);
+    }
+    result
+}
+
+/// `flock(fd, operation)`.
+pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const SHARED: u32 = 1;
+    const EXCLUSIVE: u32 = 2;
+    const WITHOUT_WAITING: u32 = 4;
+    const UNLOCK: u32 = 8;
+    let operation = operation as u32;
+    let access = match operation & !WITHOUT_WAITING {
+        SHARED => Some(Access::Read),
+        EXCLUSIVE => Some(Access::Write),
+        UNLOCK => None,
+        _ => return Err(Errno::EINVAL),
+    };
+    system.files.file(fd)?;
+    let (owner, key) = (Owner::OpenFile(system.files.number(fd)?), system.files.lock_key(fd)?);
+    let attempt = |system: &mut System| {
+        let locks = &mut system.files.locks;
+        let Some(access) = access else {
+            system.files.changed.push(Channel::Locks);
+            return locks.unlock(key, Kind::Whole, owner, Range::ALL).map(|_| 0);
+        };
+        let wanted = Lock { owner, access, range: Range::ALL };
+        // What it has is lost where it cannot get what it wants.
+        if locks.conflict(key, Kind::Whole, &wanted).is_some() {
+            if locks.unlock(key, Kind::Whole, owner, Range::ALL)? {
+                system.files.changed.push(Channel::Locks);
+            }
+            return Err(Errno::EAGAIN);
+        }
+        let result = locks.lock(key, Kind::Whole, wanted).map(|_| 0);
+        system.files.changed.push(Channel::Locks);
+        result
+    };
+    patiently(system, operation & WITHOUT_WAITING == 0, attempt)
+}
+
+/// Makes an attempt, and again as long as there is a lock in the way, if that may wait.
+fn patiently(system: &mut System, waits: bool, attempt: impl Fn(&mut System) -> Result<u64, Errno>) -> Result<u64, Errno> {
+    let first = attempt(system);
+    if first != Err(Errno::EAGAIN) || !waits {
+        return first;
+    }
+    system.wait(&[Channel::Locks], NO_DEADLINE, |_| None::<()>).and(Err(Errno::EAGAIN))
+}

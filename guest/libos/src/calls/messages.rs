@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is sent and received through sockets, with open files and names of senders beside it.
+
+use alloc::vec::Vec;
+
+use pando_rt::user::{self as memory, UserRange};
+
+use super::ancillary::{self, Room};
+use super::sockets::{address_bytes, deadline, patiently, write_address};
+use crate::errno::Errno;
+use crate::files::socket::address::{Address, is_unspecified};
+use crate::files::socket::cursor::Cursor;
+use crate::files::socket::queue::{Beside, Received};
+use crate::files::socket::transfer::{Destination, Receiving, Sending};
+use crate::files::socket::{Family, SocketId, Style, Who};
+use crate::system::System;
+use crate::user::{buffer, set_word32, set_words, timespec, vectors, words};
+
+/// Flags of a message.
+mod flag {
+    /// Urgent bytes.
+    pub const OOB: u32 = 1;
+    /// What is received stays.
+    pub const PEEK: u32 = 2;
+    /// The datagram did not fit; given: tell how long it is.
+    pub const TRUNC: u32 = 0x20;
+    /// Never wait.
+    pub const DONTWAIT: u32 = 0x40;
+    /// Datagrams end a record.
+    pub const EOR: u32 = 0x80;
+    /// Wait until everything is there.
+    pub const WAITALL: u32 = 0x100;
+    /// Errors that were queued, of which there are none.
+    pub const ERRQUEUE: u32 = 0x2000;
+    /// No signal where nobody reads.
+    pub const NOSIGNAL: u32 = 0x4000;
+    /// Wait for the first of several messages only.
+    pub const WAITFORONE: u32 = 0x10000;
+    /// Descriptors that are received are closed when another program is executed.
+    pub const CMSG_CLOEXEC: u32 = 0x4000_0000;
+}
+
+/// Messages that one call sends or receives at most.
+const MESSAGES_MAX: u64 = 1024;
+
+/// A `struct msghdr`.
+#[derive(Clone, Debug)]
+struct Header {
+    at: u64,
+    name: u64,
+    name_length: u32,
+    ranges: Vec<UserRange>,
+    /// What goes beside it.
+    beside: Room,
+}
+
+impl Header {
+    /// Bytes that it takes.
+    const SIZE: u64 = 56;
+
+    fn read(at: u64) -> Result<Header, Errno> {
+        let [name, name_length, vector, count, control, control_length] = words(at)?;
+        if count > 1024 {
+            return Err(Errno::EMSGSIZE);
+        }
+        let name_length = name_length as u32;
+        if name != 0 && name_length.cast_signed() < 0 {
+            return Err(Errno::EINVAL);
+        }
+        let ranges = vectors(vector, count)?;
+        Ok(Header { at, name, name_length, ranges, beside: Room { start: control, length: if control == 0 { 0 } else { control_length } } })
+    }
+}
+
+/// What is to be sent.
+struct Outgoing<'a> {
+    ranges: &'a [UserRange],
+    flags: u32,
+    name: Vec<u8>,
+    beside: Beside,
+}
+
+/// Who the process is to whom it sends something.
+fn who(system: &System) -> Who {
+    let who = &system.files.own.who;
+    Who { process: system.process.number, user: who.user.real, group: who.group.real }
+}
+
+/// Where a message goes.
+fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destination, Errno> {
+    if name.is_empty() {
+        return Ok(Destination::Connected);
+    }
+    let socket = system.files.sockets.get(id)?;
+    let (family, style) = (socket.family, socket.style);
+    // Connections know where they lead.
+    if style == Style::Packets || family.is_internet() && style == Style::Stream {
+        return Ok(Destination::Connected);
+    }
+    let mut name = name;
+    let as_internet;
+    if family == Family::Internet4 && is_unspecified(name) {
+        as_internet = [&family.number().to_le_bytes()[..], &name[2..]].concat();
+        name = &as_internet;
+    }
+    // A socket of IPv6 sends to IPv4 too.
+    let decoded = match family {
+        Family::Internet6 if name.first_chunk() == Some(&Family::Internet4.number().to_le_bytes()) => {
+            Address::decode(Family::Internet4, name)?
+        }
+        _ => Address::decode(family, name)?,
+    };
+    match decoded {
+        Address::Internet(to) => Ok(Destination::Internet(to)),
+        Address::Netlink(_) => Ok(Destination::Connected),
+        address if style == Style::Datagram => Ok(Destination::Unix(system.files.find_socket(&address, style)?)),
+        // It is an error, whoever that is.
+        _ => Ok(Destination::Unix(id)),
+    }
+}
+
+/// Sends a message: of a stream all, if it may wait.
+fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Errno> {
+    let Outgoing { ranges, flags, name, beside } = outgoing;
+    let id = system.files.socket(fd)?;
+    let waits = system.files.look(fd)?.waits() && flags & flag::DONTWAIT == 0;
+    let socket = system.files.sockets.get(id)?;
+    let urgent = flags & flag::OOB != 0;
+    if urgent && !socket.is_tcp() {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let (family, style, passes) = (socket.family, socket.style, socket.options.passes_who);
+    let until = deadline(socket.options.send_timeout);
+    let length = Cursor::length(ranges);
+    if family == Family::Netlink {
+        return super::interfaces::ask(system, id, ranges);
+    }
+    if family == Family::Unix && passes {
+        system.files.sockets.bind_any(id)?;
+    }
+    let mut to = destination(system, id, &name)?;
+    // What was sent before it had to wait stays sent.
+    let mut done = system.thread.call.done as usize;
+    loop {
+        let sent = patiently(system, waits, until, |system| {
+            let files = &mut system.files;
+            let mut cursor = Cursor::new(ranges, done as u64);
+            let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
+            let beside = Beside { files: passed.clone(), who: beside.who, packet: beside.packet };
+            let mut give = |room: &mut [u8]| cursor.fill(room);
+            let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, give: &mut give })?;
+            if family == Family::Unix && (sent > 0 || style != Style::Stream) {
+                files.hold(&passed);
+            }
+            Ok(sent)
+        });
+        match sent {
+            Ok(bytes) => {
+                done += bytes;
+                system.wake_noted();
+            }
+            Err(Errno::WAITS) => {
+                system.thread.call.done = done as u64;
+                return Err(Errno::WAITS);
+            }
+            // The other end of a datagram socket is gone, but somebody else may have its name by now.
+            Err(Errno::ECONNREFUSED) if done == 0 && matches!(to, Destination::Unix(_)) => {
+                let again = destination(system, id, &name)?;
+                if again == to {
+                    return Err(Errno::ECONNREFUSED);
+                }
+                to = again;
+                continue;
+            }
+            Err(_) if done > 0 => return Ok(done as u64),
+            Err(Errno::EPIPE) if style == Style::Stream && flags & flag::NOSIGNAL == 0 => return Err(system.broken_pipe()),
+            Err(error) => return Err(error),
+        }
+        if done >= length || style != Style::Stream || !waits {
+            return Ok(done as u64);
+        }
+    }
+}
+
+/// Receives a message: of a stream as much as is there, or as the socket or the call asks for.
+fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Result<Received, Errno> {
+    let id = system.files.socket(fd)?;
+    let waits = system.files.look(fd)?.waits() && flags & flag::DONTWAIT == 0;
+    let socket = system.files.sockets.get(id)?;
+    let (style, is_tcp, is_udp) = (socket.style, socket.is_tcp(), socket.is_udp());
+    let until = deadline(socket.options.receive_timeout);
+    if flags & flag::ERRQUEUE != 0 {
+        return Err(Errno::EAGAIN);
+    }
+    let peeks = flags & flag::PEEK != 0;
+    let room = Cursor::length(ranges);
+    if flags & flag::OOB != 0 && !is_udp {
+        let mut cursor = Cursor::new(ranges, 0);
+        return system.files.sockets.receive_urgent(id, Receiving { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
+    }
+    let enough = if flags & flag::WAITALL != 0 { room } else { room.min(socket.options.low_mark as usize) };
+    // Nobody looks at what is thrown away.
+    let discards = is_tcp && flags & flag::TRUNC != 0;
+    // What was received before it had to wait stays received.
+    let before = system.thread.call.done as usize;
+    let mut received = Received { bytes: before, whole: before, ..Received::default() };
+    loop {
+        let done = received.bytes;
+        let found = patiently(system, waits, until, |system| {
+            let mut cursor = Cursor::new(ranges, done as u64);
+            let mut take = |piece: &[u8]| if discards { piece.len() } else { cursor.put(piece) };
+            system.files.sockets.receive(id, Receiving { room: room - done, peeks, waits, take: &mut take })
+        });
+        match found {
+            Ok(next) if done == 0 => received = next,
+            Ok(next) => {
+                received.bytes += next.bytes;
+                received.whole += next.bytes;
+                received.files.extend(&next.files);
+                if next.bytes == 0 {
+                    return Ok(received);
+                }
+            }
+            Err(Errno::WAITS) => {
+                system.thread.call.done = done as u64;
+                return Err(Errno::WAITS);
+            }
+            Err(_) if done > 0 => return Ok(received),
+            Err(error) => return Err(error),
+        }
+        let is_end = received.bytes == done;
+        let is_at_mark = system.files.sockets.get(id)?.queue.is_at_mark();
+        if is_end || is_at_mark || style != Style::Stream || peeks || !waits || received.bytes >= enough || !received.files.is_empty() {
+            return Ok(received);
+        }
+    }
+}
+
+/// Reads from a socket.
+///
+/// # Errors
+/// Those of `recv`.
+pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
+    if Cursor::length(ranges) == 0 {
+        return Ok(0);
+    }
+    let received = receive(system, fd, ranges, 0)?;
+    // Whoever only reads gets no files.
+    system.files.let_go(&received.files);
+    Ok(received.bytes as u64)
+}
+
+/// Writes to a socket.
+///
+/// # Errors
+/// Those of `send`.
+pub fn write(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
+    let beside = Beside { who: who(system), ..Beside::default() };
+    send(system, fd, Outgoing { ranges, flags: 0, name: Vec::new(), beside })
+}
+
+/// `sendto(fd, buffer, length, flags, address, address_length)`.
+pub fn sendto(system: &mut System, [fd, bytes, length, flags, name, name_length]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.socket(fd)?;
+    let ranges = [buffer(bytes, length)?];
+    let name = if name == 0 { Vec::new() } else { address_bytes(name, name_length)? };
+    let beside = Beside { who: who(system), ..Beside::default() };
+    send(system, fd, Outgoing { ranges: &ranges, flags: flags as u32, name, beside })
+}
+
+/// `recvfrom(fd, buffer, length, flags, address, address_length)`.
+pub fn recvfrom(system: &mut System, [fd, bytes, length, flags, name, name_length]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.socket(fd)?;
+    let ranges = [buffer(bytes, length)?];
+    let flags = flags as u32;
+    let received = receive(system, fd, &ranges, flags)?;
+    system.files.let_go(&received.files);
+    if name != 0 {
+        write_address(&sender(system, fd, &received)?, name, name_length)?;
+    }
+    told(system, fd, &received, flags)
+}
+
+/// The address that something came from, as it is told: streams of the Internet tell none.
+fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errno> {
+    let socket = system.files.sockets.get(system.files.socket(fd)?)?;
+    Ok(match &received.from {
+        Some(Address::Unnamed) | None if socket.style != Style::Stream => Vec::new(),
+        Some(from) => from.encode(),
+        None if socket.is_tcp() => Vec::new(),
+        None => socket.remote.as_ref().filter(|remote| **remote != Address::Unnamed).map(Address::encode).unwrap_or_default(),
+    })
+}
+
+/// How many bytes a call says that it received.
+fn told(system: &System, fd: u64, received: &Received, flags: u32) -> Result<u64, Errno> {
+    let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.style == Style::Stream;
+    let whole = flags & flag::TRUNC != 0 && !is_stream;
+    Ok(if whole { received.whole } else { received.bytes } as u64)
+}
+
+fn send_header(system: &mut System, fd: u64, at: u64, flags: u64) -> Result<u64, Errno> {
+    let header = Header::read(at)?;
+    let name = if header.name == 0 { Vec::new() } else { address_bytes(header.name, header.name_length.min(128).into())? };
+    let id = system.files.socket(fd)?;
+    let beside = ancillary::read(system, id, header.beside, who(system))?;
+    send(system, fd, Outgoing { ranges: &header.ranges, flags: flags as u32, name, beside })
+}
+
+fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u64, Errno> {
+    let header = Header::read(at)?;
+    let received = receive(system, fd, &header.ranges, flags)?;
+    let id = system.files.socket(fd)?;
+    let socket = system.files.sockets.get(id)?;
+    let (family, style) = (socket.family, socket.style);
+    if flags & flag::PEEK != 0 {
+        system.files.hold(&received.files);
+    }
+    let (control, mut told_flags) = ancillary::write(system, id, header.beside, &received, flags & flag::CMSG_CLOEXEC != 0)?;
+    if received.bytes < received.whole {
+        told_flags |= flag::TRUNC;
+    }
+    if style == Style::Packets && received.whole > 0 && family == Family::Unix {
+        told_flags |= flag::EOR;
+    }
+    if header.name != 0 {
+        let name = sender(system, fd, &received)?;
+        memory::write(header.name, &name[..name.len().min(header.name_length as usize)])?;
+        set_word32(header.at.wrapping_add(8), name.len() as u32)?;
+    }
+    set_words(header.at.wrapping_add(40), &[control])?;
+    set_word32(header.at.wrapping_add(48), told_flags | flags & flag::CMSG_CLOEXEC)?;
+    told(system, fd, &received, flags)
+}
+
+/// `sendmsg(fd, message, flags)`.
+pub fn sendmsg(system: &mut System, [fd, message, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.socket(fd)?;
+    send_header(system, fd, message, flags)
+}
+
+/// `recvmsg(fd, message, flags)`.
+pub fn recvmsg(system: &mut System, [fd, message, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.socket(fd)?;
+    receive_header(system, fd, message, flags as u32)
+}
+
+/// Bits of what a call has done that count bytes of its present message; those above count messages.
+const BYTES_DONE: u32 = 40;
+
+/// Handles messages one after the other, each at its address, from where the call has come before it had to wait. Returns how many are done.
+fn each_message(
+    system: &mut System,
+    messages: u64,
+    count: u64,
+    mut step: impl FnMut(&mut System, u64) -> Result<u64, Errno>,
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<u64, Errno> {
+    let mut done = system.thread.call.done >> BYTES_DONE;
+    system.thread.call.done &= (1 << BYTES_DONE) - 1;
+    while done < u64::from(count as u32).min(MESSAGES_MAX) {
+        let at = messages.wrapping_add(done * (Header::SIZE + 8));
+        match step(system, at).and_then(|bytes| set_word32(at.wrapping_add(Header::SIZE), bytes as u32)) {
+            Ok(()) => done += 1,
+            Err(Errno::WAITS) => {
+                system.thread.call.done |= done << BYTES_DONE;
+                return Err(Errno::WAITS);
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+        system.thread.call.done = 0;
+        if !goes_on() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// `sendmmsg(fd, messages, count, flags)`.
+pub fn sendmmsg(system: &mut System, [fd, messages, count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.socket(fd)?;
+    each_message(system, messages, count, |system, at| send_header(system, fd, at, flags), || true)
+}
+
+/// `recvmmsg(fd, messages, count, flags, timeout)`.
+pub fn recvmmsg(system: &mut System, [fd, messages, count, flags, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.socket(fd)?;
+    let until = if timeout == 0 { u64::MAX } else { pando_rt::clock::now().saturating_add(timespec(timeout)?) };
+    let flags = flags as u32;
+    let mut is_first = true;
+    let step = |system: &mut System, at: u64| {
+        let at_once = if flags & flag::WAITFORONE != 0 && !is_first { flag::DONTWAIT } else { 0 };
+        let received = receive_header(system, fd, at, flags & !flag::WAITFORONE | at_once);
+        is_first = false;
+        received
+    };
+    // The time is looked at between messages, as on Linux.
+    each_message(system, messages, count, step, || pando_rt::clock::now() < until)
+}

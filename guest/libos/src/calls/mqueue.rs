@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on POSIX's queues of messages.
+
+use alloc::vec::Vec;
+
+use pando_rt::clock;
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::user;
+
+use crate::credentials::{READ, WRITE};
+use crate::errno::Errno;
+use crate::files::mqueue::{Listener, MessageQueue, MessageQueueId};
+use crate::files::tree::node::Owner;
+use crate::files::{Kind, OpenFile, flag};
+use crate::signals::Signal;
+use crate::signals::info::{Info, code};
+use crate::system::System;
+use crate::user::{path, set_word32, set_words, timespec, words};
+use crate::wait::Channel;
+
+/// What a queue holds if nobody says otherwise; who is not root may not have more.
+const COUNT: u64 = 10;
+const BYTES: u64 = 8192;
+/// What root may have.
+const COUNT_MAX: u64 = 65_536;
+const BYTES_MAX: u64 = 16 << 20;
+/// Priorities are below this.
+const PRIORITIES: u64 = 32_768;
+/// Bytes of a name.
+const NAME_MAX: usize = 255;
+
+/// A queue's name, which stands in no directory.
+fn name(address: u64) -> Result<Vec<u8>, Errno> {
+    let name = path(address)?.to_vec();
+    match name[..] {
+        [] => Err(Errno::ENOENT),
+        _ if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
+        _ if name.contains(&b'/') || name == b"." || name == b".." => Err(Errno::EACCES),
+        _ => Ok(name),
+    }
+}
+
+/// `mq_open(name, flags, mode, attributes)`.
+pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let given = if flags & flag::CREATE != 0 && attributes != 0 { Some(words::<4>(attributes)?) } else { None };
+    let name = name(address)?;
+    let who = &system.files.own.who;
+    let id = match system.files.queues.named(&name) {
+        Some(_) if flags & (flag::CREATE | flag::EXCLUSIVE) == flag::CREATE | flag::EXCLUSIVE => return Err(Errno::EEXIST),
+        Some(id) => {
+            let wanted = match flags & flag::ACCESS {
+                flag::READ_ONLY => READ,
+                flag::WRITE_ONLY => WRITE,
+                flag::READ_WRITE => READ | WRITE,
+                _ => return Err(Errno::EINVAL),
+            };
+            if !who.may(system.files.queues.get(id)?.owner, false, wanted) {
+                return Err(Errno::EACCES);
+            }
+            id
+        }
+        None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
+        None => {
+            let (count, bytes) = given.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
+            let (count_max, bytes_max) = if who.is_root() { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
+            if !(1..=count_max).contains(&count) || !(1..=bytes_max).contains(&bytes) {
+                return Err(Errno::EINVAL);
+            }
+            let permissions = (mode & !system.files.own.umask & 0o777) as u16;
+            let owner = Owner { uid: who.user.effective, gid: who.group.effective, permissions };
+            system.files.queues.create(name, MessageQueue::new(owner, count, bytes))?
+        }
+    };
+    system.files.queues.open(id);
+    system.files.insert(OpenFile::new(Kind::Messages(id), flags & (flag::ACCESS | flag::NON_BLOCKING)), true)
+}
+
+/// `mq_unlink(name)`.
+pub fn mq_unlink(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let name = name(address)?;
+    let id = system.files.queues.named(&name).ok_or(Errno::ENOENT)?;
+    if !system.files.own.who.owns(system.files.queues.get(id)?.owner) {
+        return Err(Errno::EPERM);
+    }
+    system.files.queues.unlink(&name);
+    Ok(0)
+}
+
+/// When a call that names a time of the wall clock gives up.
+fn deadline(timeout: u64) -> Result<u64, Errno> {
+    if timeout == 0 {
+        return Ok(NO_DEADLINE);
+    }
+    Ok(clock::now().saturating_add(timespec(timeout)?.saturating_sub(clock::wall())))
+}
+
+/// Attempts something with a queue until it need not wait.
+fn attempt<T>(
+    system: &mut System,
+    id: MessageQueueId,
+    waits: bool,
+    deadline: u64,
+    mut what: impl FnMut(&mut MessageQueue) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let mut ready = |system: &mut System| match system.files.queues.get_mut(id).and_then(&mut what) {
+        Err(Errno::EAGAIN) => None,
+        result => Some(result),
+    };
+    if !waits {
+        return ready(system).unwrap_or(Err(Errno::EAGAIN));
+    }
+    system.wait(&[Channel::Messages(id.number())], deadline, ready)?.unwrap_or(Err(Errno::ETIMEDOUT))
+}
+
+/// `mq_timedsend(fd, message, size, priority, timeout)`.
+pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
+    let deadline = deadline(timeout)?;
+    let priority = u64::from(priority as u32);
+    if priority >= PRIORITIES {
+        return Err(Errno::EINVAL);
+    }
+    let id = system.files.message_queue(fd)?;
+    let file = system.files.look(fd)?;
+    let waits = file.waits();
+    if !file.writable() {
+        return Err(Errno::EBADF);
+    }
+    let queue = system.files.queues.get(id)?;
+    if bytes > queue.bytes_max {
+        return Err(Errno::EMSGSIZE);
+    }
+    let mut message = alloc::vec![0; bytes as usize];
+    user::read(address, &mut message)?;
+    attempt(system, id, waits, deadline, |queue| queue.send(message.clone(), priority as u32))?;
+    let is_awaited = !system.waiters_on(Channel::Messages(id.number())).is_empty();
+    let queue = system.files.queues.get_mut(id)?;
+    // Who waits for it takes it, and nobody else is told.
+    let listener = if queue.count() == 1 && !is_awaited { queue.listener.take() } else { None };
+    if let Some(Listener { process, signal: Some((signal, value)) }) = listener {
+        let info = Info::sent(signal, code::MESSAGE, system.process.number, system.user()).with_value(value);
+        // One that finds no room is lost, as on Linux.
+        let _ = system.send(process, info);
+    }
+    system.wake(Channel::Messages(id.number()));
+    Ok(0)
+}
+
+/// `mq_timedreceive(fd, message, size, priority, timeout)`.
+pub fn mq_timedreceive(system: &mut System, [fd, address, room, priority, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
+    let deadline = deadline(timeout)?;
+    let id = system.files.message_queue(fd)?;
+    let file = system.files.look(fd)?;
+    let waits = file.waits();
+    if !file.readable() {
+        return Err(Errno::EBADF);
+    }
+    if room < system.files.queues.get(id)?.bytes_max {
+        return Err(Errno::EMSGSIZE);
+    }
+    let (found, message) = attempt(system, id, waits, deadline, MessageQueue::receive)?;
+    system.wake(Channel::Messages(id.number()));
+    // Who has no room for it has lost it, as on Linux.
+    if priority != 0 {
+        set_word32(priority, found)?;
+    }
+    user::write(address, &message)?;
+    Ok(message.len() as u64)
+}
+
+/// `mq_notify(fd, event)`.
+pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const SIGNAL: u32 = 0;
+    const NOTHING: u32 = 1;
+    let wanted = if event == 0 {
+        None
+    } else {
+        let [value, kind] = words(event)?;
+        match (kind >> 32) as u32 {
+            SIGNAL => Some(Some((Signal::from_number(u64::from(kind as u32))?, value))),
+            NOTHING => Some(None),
+            // With a thread it goes through a socket of the system's own kind.
+            _ => return Err(Errno::EINVAL),
+        }
+    };
+    let process = system.process.number;
+    let id = system.files.message_queue(fd)?;
+    let queue = system.files.queues.get_mut(id)?;
+    match wanted {
+        None => {
+            queue.listener.take_if(|listener| listener.process == process);
+        }
+        Some(_) if queue.listener.is_some() => return Err(Errno::EBUSY),
+        Some(signal) => queue.listener = Some(Listener { process, signal }),
+    }
+    Ok(0)
+}
+
+/// `mq_getsetattr(fd, new, old)`.
+pub fn mq_getsetattr(system: &mut System, [fd, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let given = if new == 0 { None } else { Some(words::<4>(new)?) };
+    if given.is_some_and(|[flags, ..]| flags & !flag::NON_BLOCKING != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let id = system.files.message_queue(fd)?;
+    let queue = system.files.queues.get(id)?;
+    let flags = system.files.look(fd)?.flags & flag::NON_BLOCKING;
+    let told = [flags, queue.count_max, queue.bytes_max, queue.count(), 0, 0, 0, 0];
+    if let Some([flags, ..]) = given {
+        let file = system.files.file(fd)?;
+        file.flags = file.flags & !flag::NON_BLOCKING | flags;
+    }
+    if old != 0 {
+        set_words(old, &told)?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on processes that are files.
+
+use super::signals::{given, may_send};
+use crate::errno::Errno;
+use crate::files::flag;
+use crate::files::tree::Place;
+use crate::files::watched::Fate;
+use crate::process::ProcessNumber;
+use crate::signals::Signal;
+use crate::signals::info::{Info, code};
+use crate::system::System;
+
+/// `pidfd_open(process, flags)`.
+pub fn pidfd_open(system: &mut System, [number, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let number = number as u32;
+    if u64::from(flags as u32) & !flag::NON_BLOCKING != 0 || number.cast_signed() <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let Some(process) = system.process_of(number) else {
+        // A thread that is not its process's first is nobody's process.
+        return Err(if system.thread_of(number).is_some() { Errno::EINVAL } else { Errno::ESRCH });
+    };
+    let has_ended = process.has_ended();
+    system.files.open_process(number, has_ended, flags)
+}
+
+/// The process that a descriptor stands for, unless it is gone.
+fn process(system: &System, fd: u64) -> Result<ProcessNumber, Errno> {
+    let watched = system.files.watched_process(fd)?;
+    if watched.fate == Fate::Gone { Err(Errno::ESRCH) } else { Ok(watched.process) }
+}
+
+/// The process that a signal by way of a descriptor is for, and whether it is gone. Its directory in `/proc` does, too.
+fn receiver(system: &System, fd: u64) -> Result<(ProcessNumber, bool), Errno> {
+    if let Ok(Place::Proc(entry)) = system.files.place(fd)
+        && let Some(process) = entry.process()
+    {
+        return Ok((process, system.process_of(process).is_none()));
+    }
+    let watched = system.files.watched_process(fd)?;
+    Ok((watched.process, watched.fate == Fate::Gone))
+}
+
+/// `pidfd_send_signal(fd, signal, information, flags)`.
+pub fn pidfd_send_signal(system: &mut System, [fd, signal, information, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if flags as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (to, is_gone) = receiver(system, fd)?;
+    let info = match (information, signal as u32) {
+        (0, 0) => None,
+        (0, _) => Some(Info::sent(Signal::from_number(signal)?, code::USER, system.process.number, system.user())),
+        _ => {
+            let said = crate::user::word32(information)?;
+            if said != signal as u32 {
+                return Err(Errno::EINVAL);
+            }
+            given(system, to, signal, information)?
+        }
+    };
+    if is_gone {
+        return Err(Errno::ESRCH);
+    }
+    if !may_send(system, to, signal) {
+        return Err(Errno::EPERM);
+    }
+    info.map_or(Ok(()), |info| system.send(to, info))?;
+    Ok(0)
+}
+
+/// `pidfd_getfd(fd, other's fd, flags)`.
+pub fn pidfd_getfd(system: &mut System, [fd, other, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if flags as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let process = process(system, fd)?;
+    if system.process_of(process).is_none_or(|process| process.has_ended()) {
+        return Err(Errno::ESRCH);
+    }
+    let own = &system.files.own.who;
+    let is_other_users = system.files.of(process).is_some_and(|other| [other.who.user, other.who.group] != [own.user, own.group]);
+    if is_other_users && !own.is_root() {
+        return Err(Errno::EPERM);
+    }
+    system.files.take_descriptor(process, u64::from(other as u32))
+}

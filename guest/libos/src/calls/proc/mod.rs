@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the texts of `/proc` say, and what becomes of those that are written.
+
+mod mapped;
+mod mounted;
+mod process;
+mod processor;
+mod shared;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use pando_abi::PAGE_SIZE;
+use pando_rt::user::{self, UserRange};
+use pando_rt::{clock, registers};
+
+use crate::calls::identity::{RELEASE, VERSION, host_name};
+use crate::errno::Errno;
+use crate::files::proc::{Entry, Text};
+use crate::process::FIRST;
+use crate::system::System;
+use crate::thread::{NAME, Stage};
+use crate::user::ticks;
+use process::Shown;
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// What a text says now.
+///
+/// # Errors
+/// `ESRCH`: the process is gone. `EACCES`: it is another user's.
+pub fn text(system: &mut System, entry: Entry, which: Text) -> Result<Vec<u8>, Errno> {
+    if let Some(subject) = entry.subject() {
+        let shown = Shown::new(system, subject)?;
+        return shown.text(which, entry.descriptor());
+    }
+    Ok(match which {
+        Text::HostName => [&*host_name(), b"\n"].concat(),
+        Text::Uuid | Text::BootId => uuid(system, which == Text::BootId).into_bytes(),
+        Text::Fixed(text) => text.as_bytes().to_vec(),
+        Text::CpuInfo => processor::cpu_info().into_bytes(),
+        Text::MemoryInfo => memory_info().into_bytes(),
+        Text::Uptime => uptime(system).into_bytes(),
+        Text::Version => format!("Linux version {RELEASE} {VERSION}\n").into_bytes(),
+        Text::Release => format!("{RELEASE}\n").into_bytes(),
+        Text::KernelVersion => format!("{VERSION}\n").into_bytes(),
+        Text::LoadAverage => load(system).into_bytes(),
+        Text::FileSystems => b"nodev\tsysfs\nnodev\tproc\nnodev\toverlay\n\terofs\n".to_vec(),
+        Text::Segments => shared::segments(system).into_bytes(),
+        Text::Semaphores => shared::semaphores(system).into_bytes(),
+        Text::Queues => shared::queues(system).into_bytes(),
+        Text::Statistics => statistics(system).into_bytes(),
+        _ => Vec::new(),
+    })
+}
+
+/// Takes what is written to a text. Returns how many bytes were taken: all.
+///
+/// # Errors
+/// `EINVAL`: it is no such value. `ESRCH`: the process is gone. `EPERM`: it is of another process. `EFAULT`.
+pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange]) -> Result<u64, Errno> {
+    /// More than any of the values has.
+    const LONGEST: usize = 64;
+    const SCORES: core::ops::RangeInclusive<i64> = -1000..=1000;
+    let wanted: u64 = ranges.iter().map(|range| range.length()).sum();
+    let mut bytes = Vec::new();
+    for range in ranges {
+        let mut piece = [0; LONGEST];
+        let piece = &mut piece[..range.length().min((LONGEST - bytes.len()) as u64) as usize];
+        user::read(range.start(), piece)?;
+        bytes.extend_from_slice(piece);
+    }
+    let subject = entry.subject().ok_or(Errno::EINVAL)?;
+    let value = || core::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse::<i64>().ok()).ok_or(Errno::EINVAL);
+    match which {
+        Text::Comm => {
+            if subject.process != system.process.number {
+                return Err(Errno::EINVAL);
+            }
+            // A newline at its end is part of it, as on Linux.
+            let name = &bytes[..bytes.len().min(NAME - 1)];
+            system.thread_of_mut(subject.thread.unwrap_or(subject.process)).ok_or(Errno::ESRCH)?.set_name(name);
+        }
+        Text::OutOfMemoryScore => {
+            let score = value().ok().filter(|score| SCORES.contains(score)).ok_or(Errno::EINVAL)?;
+            system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?.memory_score = score as i16;
+        }
+        Text::TimerSlack => {
+            let slack = u64::try_from(value()?).map_err(|_| Errno::EINVAL)?;
+            system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?.settings.set_timer_slack(slack);
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(wanted)
+}
+
+/// A random number as such things are written; `fixed`: the same one every time.
+fn uuid(system: &mut System, fixed: bool) -> String {
+    let mut bytes = [0; 16];
+    system.random.fill(&mut bytes);
+    if fixed {
+        bytes = *system.boot_id.get_or_insert(bytes);
+    }
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let mut text = String::new();
+    for (index, byte) in bytes.iter().enumerate() {
+        let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+        // A string takes everything.
+        let _ = write!(text, "{dash}{byte:02x}");
+    }
+    text + "\n"
+}
+
+/// How many threads there are, and how many of them want to run.
+fn counts(system: &System) -> (usize, usize) {
+    let (all, runs) = system
+        .all_threads()
+        .fold((0, 0), |(all, runs), thread| (all + 1, runs + usize::from(matches!(thread.stage, Stage::Runs | Stage::Calls))));
+    (all, runs)
+}
+
+fn load(system: &System) -> String {
+    let (all, runs) = counts(system);
+    format!("0.00 0.00 0.00 {runs}/{all} {}\n", system.last_number())
+}
+
+fn uptime(system: &System) -> String {
+    let hundredths = |nanoseconds: u64| nanoseconds / (NANOSECONDS / 100);
+    let (up, idle) = (hundredths(clock::now()), hundredths(clock::now().saturating_sub(system.used())));
+    format!("{}.{:02} {}.{:02}\n", up / 100, up % 100, idle / 100, idle % 100)
+}
+
+fn memory_info() -> String {
+    let memory = registers::memory();
+    let kilobytes = |pages: u64| pages * (PAGE_SIZE / 1024);
+    let (total, free) = (kilobytes(memory.quota), kilobytes(memory.quota.saturating_sub(memory.used)));
+    format!(
+        "MemTotal:       {total:8} kB\nMemFree:        {free:8} kB\nMemAvailable:   {free:8} kB\nBuffers:        {0:8} kB\nCached:         {0:8} kB\n\
+         SwapTotal:      {0:8} kB\nSwapFree:       {0:8} kB\n",
+        0
+    )
+}
+
+fn statistics(system: &System) -> String {
+    let busy = ticks(system.used());
+    let idle = ticks(clock::now()).saturating_sub(busy);
+    let booted = clock::wall().saturating_sub(clock::now()) / NANOSECONDS;
+    let rest = format!("{busy} 0 0 {idle} 0 0 0 0 0 0");
+    let (_, runs) = counts(system);
+    let (turns, made) = (system.others.turns, system.last_number() - FIRST + 1);
+    format!(
+        "cpu  {rest}\ncpu0 {rest}\nintr 0\nctxt {turns}\nbtime {booted}\nprocesses {made}\nprocs_running {runs}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n"
+    )
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls that make, end and wait for processes and threads, and say which there are.
+
+use pando_rt::user::write;
+
+use crate::errno::Errno;
+use crate::files::names::CURRENT;
+use crate::files::watched::Fate;
+use crate::limits::STACK;
+use crate::loader::{self, Request};
+use crate::process::{Process, ProcessNumber, Usage};
+use crate::signals::Signal;
+use crate::system::reap::{Clones, Told, Wanted, Which};
+use crate::system::{self, System};
+use crate::user::{NANOSECONDS, path, set_word32, set_words, strings, words};
+
+const MEMORY: u64 = 0x100;
+const HANDLERS: u64 = 0x800;
+const PIDFD: u64 = 0x1000;
+const VFORK: u64 = 0x4000;
+const PARENT: u64 = 0x8000;
+const THREAD: u64 = 0x1_0000;
+const SET_BASE: u64 = 0x8_0000;
+const PARENT_NUMBER: u64 = 0x10_0000;
+const CLEAR_NUMBER: u64 = 0x20_0000;
+const DETACHED: u64 = 0x40_0000;
+const CHILD_NUMBER: u64 = 0x100_0000;
+const CLEAR_HANDLERS: u64 = 1 << 32;
+/// Namespaces: of mounts, control groups, names, messages, users, processes, networks, and time.
+const NAMESPACES: u64 = 0x7e02_0080;
+
+/// `fork()`.
+pub fn fork(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    system.clone(&system::Clone { end_signal: Signal::CHLD.0, ..system::Clone::default() })
+}
+
+/// `vfork()`.
+pub fn vfork(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    clone(system, [MEMORY | VFORK | u64::from(Signal::CHLD.0), 0, 0, 0, 0, 0])
+}
+
+/// `clone(flags, stack, parent's number, child's number, base)`.
+pub fn clone(system: &mut System, [flags, stack, parent_number, child_number, base, _]: [u64; 6]) -> Result<u64, Errno> {
+    // The descriptor goes where the number would.
+    if flags & PIDFD != 0 && flags & (PARENT_NUMBER | DETACHED) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    make(system, flags & !0xff, flags as u8, stack, [parent_number, child_number, base, parent_number])
+}
+
+/// `clone3(arguments, size)`.
+pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// Bytes of the first version, and what a page holds.
+    const SIZES: core::ops::RangeInclusive<u64> = 64..=4096;
+    if !SIZES.contains(&size) {
+        return Err(if size > *SIZES.end() { Errno::E2BIG } else { Errno::EINVAL });
+    }
+    let [flags, descriptor, child_number, parent_number, signal, stack, stack_size, base] = words(address)?;
+    if signal > 64 || flags & 0xff != 0 || (stack == 0) != (stack_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    make(system, flags, signal as u8, stack.wrapping_add(stack_size), [parent_number, child_number, base, descriptor])
+}
+
+fn make(system: &mut System, flags: u64, signal: u8, stack: u64, places: [u64; 4]) -> Result<u64, Errno> {
+    let [parent_number, child_number, base, descriptor] = places;
+    let has = |flag: u64| flags & flag != 0;
+    if has(THREAD) && !has(HANDLERS) || has(HANDLERS) && !has(MEMORY) || has(CLEAR_HANDLERS) && has(HANDLERS) {
+        return Err(Errno::EINVAL);
+    }
+    if has(NAMESPACES) {
+        return Err(Errno::EPERM);
+    }
+    if has(PIDFD) && has(THREAD) {
+        return Err(Errno::EINVAL);
+    }
+    let given = |flag: u64, value: u64| if has(flag) { value } else { 0 };
+    system.clone(&system::Clone {
+        is_thread: has(THREAD),
+        shares_memory: has(MEMORY),
+        borrows: has(VFORK) && has(MEMORY),
+        is_sibling: has(PARENT),
+        clears_handlers: has(CLEAR_HANDLERS),
+        end_signal: signal,
+        stack,
+        base: has(SET_BASE).then_some(base),
+        descriptor: has(PIDFD).then_some(descriptor),
+        tells_maker: given(PARENT_NUMBER, parent_number),
+        tells_itself: given(CHILD_NUMBER, child_number),
+        clears: given(CLEAR_NUMBER, child_number),
+    })
+}
+
+/// `execve(path, arguments, environment)`.
+pub fn execve(system: &mut System, [name, arguments, environment, ..]: [u64; 6]) -> Result<u64, Errno> {
+    execveat(system, [CURRENT, name, arguments, environment, 0, 0])
+}
+
+/// `execveat(directory, path, arguments, environment, flags)`.
+pub fn execveat(system: &mut System, [directory, name, arguments, environment, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    let request = Request {
+        directory,
+        path: path(name)?.to_vec(),
+        flags,
+        arguments: strings(arguments)?,
+        environment: strings(environment)?,
+        stack_limit: system.process.limits.get(STACK)?.current,
+    };
+    let prepared = loader::prepare(&system.files, request).map_err(|error| error.errno())?;
+    system.execute(prepared)
+}
+
+/// `exit(status)`: of the thread.
+pub fn exit(system: &mut System, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.end_thread(status & 0xff);
+    Ok(0)
+}
+
+/// `exit_group(status)`.
+pub fn exit_group(system: &mut System, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.leave(status & 0xff);
+    Ok(0)
+}
+
+const NO_HANG: u64 = 1;
+const UNTRACED: u64 = 2;
+const EXITED: u64 = 4;
+const CONTINUED: u64 = 8;
+const NO_WAIT: u64 = 0x100_0000;
+const NO_THREAD: u64 = 0x2000_0000;
+const ALL: u64 = 0x4000_0000;
+const CLONE: u64 = 0x8000_0000;
+
+fn clones(options: u64) -> Clones {
+    match options {
+        _ if options & ALL != 0 => Clones::With,
+        _ if options & CLONE != 0 => Clones::Only,
+        _ => Clones::Without,
+    }
+}
+
+/// `wait4(process, status, options, usage)`.
+pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let options = u64::from(options as u32);
+    if options & !(NO_HANG | UNTRACED | CONTINUED | NO_THREAD | ALL | CLONE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let which = match which as i32 {
+        i32::MIN => return Err(Errno::ESRCH),
+        -1 => Which::Any,
+        0 => Which::Group(system.process.group),
+        group if group < 0 => Which::Group(group.unsigned_abs()),
+        process => Which::Process(process.unsigned_abs()),
+    };
+    let wanted = Wanted {
+        which,
+        ended: true,
+        stopped: options & UNTRACED != 0,
+        continued: options & CONTINUED != 0,
+        keep: false,
+        at_once: options & NO_HANG != 0,
+        clones: clones(options),
+    };
+    let Some(Told { number, change, usage: used, .. }) = system.await_child(&wanted)? else { return Ok(0) };
+    if status != 0 {
+        set_word32(status, change.status())?;
+    }
+    if usage != 0 {
+        set_words(usage, &words_of(used.own + used.children))?;
+    }
+    Ok(number.into())
+}
+
+/// The words of a `struct rusage`.
+fn words_of(nanoseconds: u64) -> [u64; 18] {
+    let mut words = [0; 18];
+    (words[0], words[1]) = (nanoseconds / NANOSECONDS, nanoseconds % NANOSECONDS / 1000);
+    words
+}
+
+/// `waitid(which, number, information, options, usage)`.
+pub fn waitid(system: &mut System, [which, number, information, options, usage, _]: [u64; 6]) -> Result<u64, Errno> {
+    const ANY: u32 = 0;
+    const PROCESS: u32 = 1;
+    const GROUP: u32 = 2;
+    const DESCRIPTOR: u32 = 3;
+    let options = u64::from(options as u32);
+    let known = NO_HANG | UNTRACED | EXITED | CONTINUED | NO_WAIT | NO_THREAD | ALL | CLONE;
+    if options & !known != 0 || options & (UNTRACED | EXITED | CONTINUED) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let number = number as u32;
+    let mut at_once = options & NO_HANG != 0;
+    let which = match which as u32 {
+        DESCRIPTOR if number.cast_signed() < 0 => return Err(Errno::EINVAL),
+        DESCRIPTOR => {
+            let watched = system.files.watched_process(number.into())?;
+            at_once |= !system.files.look(number.into())?.waits();
+            if watched.fate == Fate::Gone {
+                return Err(Errno::ECHILD);
+            }
+            Which::Process(watched.process)
+        }
+        ANY => Which::Any,
+        PROCESS if number.cast_signed() > 0 => Which::Process(number),
+        GROUP if number == 0 => Which::Group(system.process.group),
+        GROUP if number.cast_signed() > 0 => Which::Group(number),
+        _ => return Err(Errno::EINVAL),
+    };
+    let wanted = Wanted {
+        which,
+        ended: options & EXITED != 0,
+        stopped: options & UNTRACED != 0,
+        continued: options & CONTINUED != 0,
+        keep: options & NO_WAIT != 0,
+        at_once,
+        clones: clones(options),
+    };
+    let told = system.await_child(&wanted)?;
+    if told.is_none() && options & NO_HANG == 0 {
+        return Err(Errno::EAGAIN);
+    }
+    if information != 0 {
+        let mut bytes = [0; 28];
+        if let Some(told) = &told {
+            let (code, status) = told.change.told();
+            let words = [u32::from(Signal::CHLD.0), 0, code.cast_unsigned(), 0, told.number, told.user, status];
+            for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
+                room.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        write(information, &bytes)?;
+    }
+    if usage != 0 {
+        let Usage { own, children } = told.map_or_else(Usage::default, |told| told.usage);
+        set_words(usage, &words_of(own + children))?;
+    }
+    Ok(0)
+}
+
+/// `getpid()`.
+pub fn getpid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.process.number.into())
+}
+
+/// `gettid()`.
+pub fn gettid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.thread.number.into())
+}
+
+/// `getppid()`.
+pub fn getppid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.process.parent.into())
+}
+
+/// `set_tid_address(address)`.
+pub fn set_tid_address(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.thread.clear_number = address;
+    Ok(system.thread.number.into())
+}
+
+/// A process by its number, 0 for the running one.
+fn named(system: &System, number: u64) -> Result<&Process, Errno> {
+    let number = if number as u32 == 0 { system.process.number } else { number as u32 };
+    system.process_of(number).ok_or(Errno::ESRCH)
+}
+
+/// `getpgid(process)`.
+pub fn getpgid(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    named(system, number).map(|process| process.group.into())
+}
+
+/// `getpgrp()`.
+pub fn getpgrp(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(system.process.group.into())
+}
+
+/// `getsid(process)`.
+pub fn getsid(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    named(system, number).map(|process| process.session.into())
+}
+
+/// `setpgid(process, group)`.
+pub fn setpgid(system: &mut System, [number, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if (group as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (own, session) = (system.process.number, system.process.session);
+    let process = named(system, number)?;
+    let number = process.number;
+    if number != own && process.parent != own || process.has_ended() {
+        return Err(Errno::ESRCH);
+    }
+    if number != own && process.executed {
+        return Err(Errno::EACCES);
+    }
+    if process.session != session || process.session == number {
+        return Err(Errno::EPERM);
+    }
+    let group = if group as u32 == 0 { number } else { group as u32 };
+    let exists = |other: &Process| other.group == group && other.session == session;
+    if group != number && system.processes_where(exists).is_empty() {
+        return Err(Errno::EPERM);
+    }
+    system.process_of_mut(number).ok_or(Errno::ESRCH)?.group = group;
+    Ok(0)
+}
+
+/// `setsid()`.
+pub fn setsid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    let number: ProcessNumber = system.process.number;
+    if !system.processes_where(|process| process.group == number).is_empty() {
+        return Err(Errno::EPERM);
+    }
+    (system.process.session, system.process.group) = (number, number);
+    Ok(number.into())
+}
+
+/// `sched_yield()`.
+pub fn sched_yield(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    if system.is_alone() {
+        pando_rt::hypercall::relinquish();
+    } else {
+        system.end_turn_now();
+    }
+    Ok(0)
+}
+
+/// `sched_getaffinity(process, length, mask)`: one processor.
+pub fn sched_getaffinity(system: &mut System, [thread, length, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const MASK: u64 = 8;
+    if length < MASK || !length.is_multiple_of(MASK) {
+        return Err(Errno::EINVAL);
+    }
+    if thread as u32 != 0 && system.thread_of(thread as u32).is_none() {
+        return Err(Errno::ESRCH);
+    }
+    set_words(mask, &[1])?;
+    Ok(MASK)
+}
+
+/// `getcpu(processor, node)`.
+pub fn getcpu(_: &mut System, [processor, node, ..]: [u64; 6]) -> Result<u64, Errno> {
+    for address in [processor, node] {
+        if address != 0 {
+            set_word32(address, 0)?;
+        }
+    }
+    Ok(0)
+}
+
+/// `membarrier(command, flags)`: with one processor whoever runs has seen everything.
+pub fn membarrier(_: &mut System, [command, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// All commands: sequences that are to be restarted were, when the processor was taken from them.
+    const COMMANDS: u64 = 0x1ff;
+    match command as i32 {
+        0 => Ok(COMMANDS),
+        command if command > 0 && command as u64 & COMMANDS == command as u64 && command.count_ones() == 1 => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}

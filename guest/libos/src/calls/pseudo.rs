@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends of pseudo terminals: reading, writing, and what only the master is asked.
+
+use alloc::vec::Vec;
+
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::user::{self, UserRange};
+
+use crate::calls::input_output::patiently;
+use crate::calls::terminal;
+use crate::console::{skip, write_to};
+use crate::errno::Errno;
+use crate::files::pty::PtyId;
+use crate::files::{OpenFile, flag};
+use crate::signals::Signal;
+use crate::system::System;
+use crate::terminal::TerminalName;
+use crate::terminal::input::{Effects, TYPED_MAX};
+use crate::terminal::settings::local;
+use crate::user::{set_word32, word32};
+use crate::wait::Channel;
+
+const TCFLSH: u32 = 0x540b;
+const TIOCGPGRP: u32 = 0x540f;
+const TIOCSPGRP: u32 = 0x5410;
+const FIONREAD: u32 = 0x541b;
+const TIOCGSID: u32 = 0x5429;
+const TIOCGPTPEER: u32 = 0x5441;
+const TIOCSPTLCK: u32 = 0x4004_5431;
+const TIOCSIG: u32 = 0x4004_5436;
+const TIOCGPTN: u32 = 0x8004_5430;
+const TIOCGPTLCK: u32 = 0x8004_5439;
+
+/// `ioctl` on a master: most is about the terminal that it shows.
+///
+/// # Errors
+/// Those of [`terminal::ioctl`]; `EINVAL`: there is no such signal.
+pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Result<u64, Errno> {
+    let name = TerminalName::Pseudo(id);
+    let pty = system.files.ptys.get_mut(id)?;
+    match request {
+        TIOCGPTN => set_word32(argument, id.0)?,
+        TIOCGPTLCK => set_word32(argument, pty.locked.into())?,
+        TIOCSPTLCK => pty.locked = word32(argument)? != 0,
+        TIOCGPGRP => set_word32(argument, pty.terminal.foreground)?,
+        TIOCGSID if pty.terminal.session == 0 => return Err(Errno::ENOTTY),
+        TIOCGSID => set_word32(argument, pty.terminal.session)?,
+        TIOCSPGRP => return Err(Errno::ENOTTY),
+        FIONREAD => set_word32(argument, pty.shown() as u32)?,
+        TCFLSH if argument == 0 || argument == 2 => {
+            pty.drop_shown();
+            system.wake(Channel::Terminal(id.0));
+        }
+        TIOCSIG => {
+            let signal = Signal::from_number(argument)?;
+            system.raise_at(name, signal);
+        }
+        TIOCGPTPEER => {
+            let kind = system.files.open_peer(id)?;
+            let file = OpenFile::new(kind, argument & (flag::ACCESS | flag::NON_BLOCKING) | flag::LARGE_FILE);
+            let fd = system.files.insert(file, argument & flag::CLOSE_ON_EXEC != 0)?;
+            if argument & flag::NO_TERMINAL == 0 {
+                terminal::adopt(system, name);
+            }
+            return Ok(fd);
+        }
+        _ => return terminal::ioctl(system, name, request, argument),
+    }
+    Ok(0)
+}
+
+/// Reads what is shown at a terminal.
+///
+/// # Errors
+/// `EAGAIN`, `EFAULT`; `EIO`: nobody has it open any more; `ERESTART`: a signal came first.
+pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+    let room: u64 = ranges.iter().map(|range| range.length()).sum();
+    if room == 0 {
+        return Ok(0);
+    }
+    let mut taken = Vec::new();
+    patiently(system, &[fd], waits, |system| {
+        taken = system.files.ptys.get_mut(id)?.take_shown(usize::try_from(room).unwrap_or(usize::MAX))?;
+        Ok(0)
+    })?;
+    write_to(ranges, &taken)?;
+    system.wake(Channel::Terminal(id.0));
+    Ok(taken.len() as u64)
+}
+
+/// Types at a terminal, as far as there is room.
+///
+/// # Errors
+/// `EAGAIN`, `EFAULT`; `ERESTART`: a signal came first.
+pub fn write(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+    /// Bytes that are typed at a time.
+    const PIECE: usize = TYPED_MAX / 4;
+    let Some(range) = ranges.iter().find(|range| range.length() > 0) else { return Ok(0) };
+    patiently(system, &[fd], waits, |system| {
+        let terminal = &system.files.ptys.get(id)?.terminal;
+        if terminal.input.has_room(&terminal.settings) { Ok(0) } else { Err(Errno::EAGAIN) }
+    })?;
+    let mut keys = [0; PIECE];
+    let keys = &mut keys[..range.length().min(PIECE as u64) as usize];
+    user::read(range.start(), keys)?;
+    let pty = system.files.ptys.get_mut(id)?;
+    let Effects { echo, signals } = pty.terminal.typed(keys);
+    pty.note_typed();
+    if !echo.is_empty() {
+        pty.show(&echo);
+    }
+    signals.into_iter().for_each(|signal| system.raise_at(TerminalName::Pseudo(id), signal));
+    system.wake(Channel::Terminal(id.0));
+    Ok(keys.len() as u64)
+}
+
+/// Writes to a pseudo terminal, as its settings want it; not while somebody holds it back, or nobody reads.
+///
+/// # Errors
+/// `EAGAIN`, `EFAULT`; `EIO`: nobody shows it any more; `ERESTART`: a signal came first.
+pub fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+    /// Bytes that are written at a time; a tab of each may become eight.
+    const PIECE: usize = 512;
+    let name = TerminalName::Pseudo(id);
+    if system.terminal(name)?.settings.has(local::STOP_BACKGROUND) {
+        system.check_foreground(name, Signal::TTOU)?;
+    }
+    let mut left = ranges.to_vec();
+    // What was written before it had to wait stays written.
+    let mut done = system.thread.call.done;
+    skip(&mut left, done);
+    while let Some(range) = left.first().copied() {
+        let pty = system.files.ptys.get_mut(id)?;
+        if pty.is_hung_up() {
+            return Err(Errno::EIO);
+        }
+        if pty.terminal.input.stopped || pty.room() < PIECE * 8 {
+            if !waits {
+                return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+            }
+            system.thread.call.done = done;
+            return match system.wait(&[Channel::Terminal(id.0)], NO_DEADLINE, |_| None::<()>) {
+                Err(Errno::ERESTART) if done > 0 => Ok(done),
+                waits => waits.and(Err(Errno::EAGAIN)),
+            };
+        }
+        let mut bytes = [0; PIECE];
+        let part = range.part(0, PIECE as u64);
+        let bytes = &mut bytes[..part.length() as usize];
+        user::read(part.start(), bytes)?;
+        let shown = pty.terminal.written(bytes);
+        pty.show(&shown);
+        system.wake(Channel::Terminal(id.0));
+        skip(&mut left, part.length());
+        done += part.length();
+    }
+    Ok(done)
+}

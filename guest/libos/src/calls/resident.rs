@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on what is in memory. A cell's memory is never paged out, so what is mapped counts as being there.
+
+use pando_abi::PAGE_SIZE;
+use pando_rt::memory::PageRange;
+use pando_rt::user::write;
+
+use crate::errno::Errno;
+use crate::system::System;
+
+/// `mlock(address, length)`, `munlock(address, length)`: there must be something.
+pub fn mlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let start = address / PAGE_SIZE * PAGE_SIZE;
+    // A length that wraps is none, as on Linux.
+    let bytes = length.wrapping_add(address - start).wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
+    let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
+    if start == end {
+        return Ok(0);
+    }
+    let range = PageRange::new(start, end).ok_or(Errno::ENOMEM)?;
+    if system.memory.is_covered(range) { Ok(0) } else { Err(Errno::ENOMEM) }
+}
+
+/// `mlock2(address, length, flags)`.
+pub fn mlock2(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const ON_FAULT: u64 = 1;
+    if flags as u32 as u64 & !ON_FAULT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    mlock(system, [address, length, 0, 0, 0, 0])
+}
+
+/// `mlockall(flags)`.
+pub fn mlockall(_: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// Current, future, on fault; the last says nothing alone.
+    const FLAGS: u32 = 7;
+    const ON_FAULT: u32 = 4;
+    match flags as u32 {
+        0 | ON_FAULT => Err(Errno::EINVAL),
+        flags if flags & !FLAGS != 0 => Err(Errno::EINVAL),
+        _ => Ok(0),
+    }
+}
+
+/// `mincore(address, length, pages)`: a byte for each page.
+pub fn mincore(system: &mut System, [address, length, pages, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const PIECE: u64 = 512;
+    if !address.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
+    let end = length.checked_next_multiple_of(PAGE_SIZE).and_then(|length| address.checked_add(length));
+    let range = end.and_then(|end| PageRange::new(address, end)).ok_or(Errno::ENOMEM)?;
+    if !system.memory.is_covered(range) {
+        return Err(Errno::ENOMEM);
+    }
+    let count = range.bytes() / PAGE_SIZE;
+    let mut told = 0;
+    while told < count {
+        let here = PIECE.min(count - told);
+        write(pages.wrapping_add(told), &[1; PIECE as usize][..here as usize])?;
+        told += here;
+    }
+    Ok(0)
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on how processes share processors. They take turns, whatever is set: that is kept and told.
+
+use alloc::vec::Vec;
+
+use pando_rt::user::read;
+
+use crate::errno::Errno;
+use crate::process::ProcessNumber;
+use crate::system::System;
+use crate::user::{set_word32, set_words, word32};
+
+const FIFO: u32 = 1;
+const ROUND_ROBIN: u32 = 2;
+/// A flag of policies: children start with the usual one.
+const RESET_ON_FORK: u32 = 0x4000_0000;
+const PRIORITY_MAX: u32 = 99;
+/// The highest and the lowest nice value.
+const NICE: core::ops::RangeInclusive<i32> = -20..=19;
+/// How far apart nice values and what `getpriority` returns are.
+const NICE_OFFSET: i32 = 20;
+
+/// What the process asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scheduling {
+    nice: i32,
+    policy: u32,
+    priority: u32,
+    io: u32,
+}
+
+impl Scheduling {
+    /// The nice value.
+    #[must_use]
+    pub fn nice(&self) -> i32 {
+        self.nice
+    }
+}
+
+/// The process whose number, or that of one of whose threads, this is; 0 for oneself.
+fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
+    let process = match number as u32 {
+        0 => system.process.number,
+        number => system.thread_of(number).ok_or(Errno::ESRCH)?.process,
+    };
+    system.process_of_mut(process).map(|process| &mut process.scheduling).ok_or(Errno::ESRCH)
+}
+
+/// The same where negative numbers make no sense.
+fn named_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
+    if (number as i32) < 0 { Err(Errno::EINVAL) } else { named(system, number) }
+}
+
+/// The processes that are meant: by a number, their group's, or their user's.
+fn meant(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessNumber>, Errno> {
+    const PROCESS: u32 = 0;
+    const GROUP: u32 = 1;
+    const USER: u32 = 2;
+    let (who, running) = (who as u32, &system.process);
+    let meant = match kind as u32 {
+        PROCESS if who == 0 => system.processes_where(|process| process.number == running.number),
+        PROCESS => system.thread_of(who).map(|thread| thread.process).into_iter().collect(),
+        GROUP => system.processes_where(|process| process.group == if who == 0 { running.group } else { who }),
+        USER => {
+            let user = if who == 0 { system.user() } else { who };
+            system.processes_where(|process| system.files.user_of(process.number) == user)
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    if meant.is_empty() { Err(Errno::ESRCH) } else { Ok(meant) }
+}
+
+/// How those are scheduled that are meant.
+fn all<'a>(system: &'a System, meant: &[ProcessNumber]) -> impl Iterator<Item = &'a Scheduling> {
+    meant.iter().filter_map(|number| system.process_of(*number)).map(|process| &process.scheduling)
+}
+
+/// `getpriority(which, who)`: from 40, the highest, down to 1.
+pub fn getpriority(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let meant = meant(system, which, who)?;
+    Ok(all(system, &meant).map(|scheduling| NICE_OFFSET - scheduling.nice).max().unwrap_or(NICE_OFFSET) as u64)
+}
+
+/// `setpriority(which, who, nice)`.
+pub fn setpriority(system: &mut System, [which, who, nice, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let meant = meant(system, which, who)?;
+    let nice = (nice as i32).clamp(*NICE.start(), *NICE.end());
+    if all(system, &meant).any(|scheduling| nice < scheduling.nice) && !system.files.own.who.is_root() {
+        return Err(Errno::EACCES);
+    }
+    for number in meant {
+        if let Some(process) = system.process_of_mut(number) {
+            process.scheduling.nice = nice;
+        }
+    }
+    Ok(0)
+}
+
+/// Whether a policy exists and takes this priority.
+fn check_policy(policy: u32, priority: u32) -> Result<(), Errno> {
+    const BATCH: u32 = 3;
+    const IDLE: u32 = 5;
+    match policy & !RESET_ON_FORK {
+        FIFO | ROUND_ROBIN if (1..=PRIORITY_MAX).contains(&priority) => Ok(()),
+        0 | BATCH | IDLE if priority == 0 => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `sched_setscheduler(process, policy, parameters)`.
+pub fn sched_setscheduler(system: &mut System, [number, policy, parameters, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let policy = policy as u32;
+    if policy.cast_signed() < 0 || parameters == 0 {
+        return Err(Errno::EINVAL);
+    }
+    set_policy(system, number, Some(policy), parameters)
+}
+
+/// `sched_setparam(process, parameters)`.
+pub fn sched_setparam(system: &mut System, [number, parameters, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_policy(system, number, None, parameters)
+}
+
+fn set_policy(system: &mut System, number: u64, policy: Option<u32>, parameters: u64) -> Result<u64, Errno> {
+    if parameters == 0 || (number as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority = word32(parameters)?;
+    let policy = policy.unwrap_or(named(system, number)?.policy);
+    check_policy(policy, priority)?;
+    if matches!(policy & !RESET_ON_FORK, FIFO | ROUND_ROBIN) && !system.files.own.who.is_root() {
+        return Err(Errno::EPERM);
+    }
+    let scheduling = named(system, number)?;
+    (scheduling.policy, scheduling.priority) = (policy, priority);
+    Ok(0)
+}
+
+/// `sched_getscheduler(process)`.
+pub fn sched_getscheduler(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
+    Ok(named_checked(system, number)?.policy.into())
+}
+
+/// `sched_getparam(process, parameters)`.
+pub fn sched_getparam(system: &mut System, [number, parameters, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if parameters == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority = named_checked(system, number)?.priority;
+    set_word32(parameters, priority)?;
+    Ok(0)
+}
+
+/// `sched_get_priority_max(policy)`.
+pub fn sched_get_priority_max(_: &mut System, [policy, ..]: [u64; 6]) -> Result<u64, Errno> {
+    bound(policy, PRIORITY_MAX)
+}
+
+/// `sched_get_priority_min(policy)`.
+pub fn sched_get_priority_min(_: &mut System, [policy, ..]: [u64; 6]) -> Result<u64, Errno> {
+    bound(policy, 1)
+}
+
+/// A bound of the priorities of a policy: those that have any have the same.
+fn bound(policy: u64, of_those: u32) -> Result<u64, Errno> {
+    match policy as u32 {
+        FIFO | ROUND_ROBIN => Ok(of_those.into()),
+        0 | 3 | 5 | 6 => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `sched_rr_get_interval(process, interval)`.
+pub fn sched_rr_get_interval(system: &mut System, [number, interval, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const QUANTUM: u64 = 100_000_000;
+    let turns = named_checked(system, number)?.policy & !RESET_ON_FORK == ROUND_ROBIN;
+    set_words(interval, &[0, if turns { QUANTUM } else { 0 }])?;
+    Ok(0)
+}
+
+/// `sched_setaffinity(process, length, mask)`: the one processor must be in it.
+pub fn sched_setaffinity(system: &mut System, [number, length, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let mut first = [0];
+    // What is longer than any mask is cut, what is shorter is zeros.
+    if length > 0 {
+        read(mask, &mut first)?;
+    }
+    named(system, number)?;
+    if first[0] & 1 == 0 { Err(Errno::EINVAL) } else { Ok(0) }
+}
+
+/// `ioprio_get(which, who)`.
+pub fn ioprio_get(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64, Errno> {
+    // As for priorities, but counted from 1.
+    let meant = meant(system, which.wrapping_sub(1), who)?;
+    Ok(all(system, &meant).map(|scheduling| scheduling.io).next().unwrap_or_default().into())
+}
+
+/// `ioprio_set(which, who, priority)`.
+pub fn ioprio_set(system: &mut System, [which, who, priority, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const CLASS_SHIFT: u32 = 13;
+    const LEVELS: u32 = 8;
+    let priority = priority as u32;
+    let level = priority & 7;
+    match priority >> CLASS_SHIFT {
+        0 if level > 0 => return Err(Errno::EINVAL),
+        // Real time is root's.
+        1 if !system.files.own.who.is_root() => return Err(Errno::EPERM),
+        0..=3 if priority & 0x1fff < LEVELS => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    for number in meant(system, which.wrapping_sub(1), who)? {
+        if let Some(process) = system.process_of_mut(number) {
+            process.scheduling.io = priority;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Seals of files of memory: what may never be done to them again.
+
+use crate::errno::Errno;
+use crate::files::tree::Place;
+use crate::files::tree::content::seal;
+use crate::files::tree::node::NodeId;
+use crate::memory::regions::{Backing, Region, Sharing};
+use crate::system::System;
+
+const ADD: u64 = 1033;
+const GET: u64 = 1034;
+
+/// Commands of `fcntl` about seals. `None`: this is none.
+pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
+    match command {
+        ADD => Some(add(system, fd, argument as u32)),
+        GET => Some(get(system, fd)),
+        _ => None,
+    }
+}
+
+fn get(system: &mut System, fd: u64) -> Result<u64, Errno> {
+    match system.files.place(fd)? {
+        Place::Node(id) => system.files.tree.node(id)?.content()?.seals.map(u64::from).ok_or(Errno::EINVAL),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Whether the program may write to a file of the overlay through a mapping.
+fn may_write_to(system: &System, node: NodeId) -> bool {
+    let is_shared = |region: &Region| matches!(region.backing, Backing::Node(file) if file.node == node && file.sharing == Sharing::Writes);
+    system.memory.all().iter().any(|(_, region)| is_shared(region) && region.permissions.writable())
+}
+
+fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
+    let before = get(system, fd)? as u32;
+    let Place::Node(id) = system.files.place(fd)? else { return Err(Errno::EINVAL) };
+    if !system.files.look(fd)?.writable() {
+        return Err(Errno::EPERM);
+    }
+    if seals & !seal::ALL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if before & seal::SEAL != 0 {
+        return Err(Errno::EPERM);
+    }
+    if seals & !before & seal::WRITE != 0 && may_write_to(system, id) {
+        return Err(Errno::EBUSY);
+    }
+    system.files.tree.node_mut(id)?.content_mut()?.seals = Some(before | seals);
+    Ok(0)
+}

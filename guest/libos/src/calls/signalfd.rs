@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals that are read like a file.
+
+use alloc::vec::Vec;
+
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::user::{self, UserRange};
+
+use crate::calls::signals::set;
+use crate::errno::Errno;
+use crate::files::{Kind, OpenFile, flag};
+use crate::signals::Set;
+use crate::signals::info::Info;
+use crate::system::System;
+use crate::wait::Channel;
+
+/// `signalfd(fd, set, size)`.
+pub fn signalfd(system: &mut System, [fd, wanted, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+    signalfd4(system, [fd, wanted, size, 0, 0, 0])
+}
+
+/// `signalfd4(fd, set, size, flags)`.
+pub fn signalfd4(system: &mut System, [fd, wanted, size, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const NEW: i32 = -1;
+    let wanted = set(wanted, size)?.without(Set::UNSTOPPABLE);
+    if u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if fd as i32 == NEW {
+        let file = OpenFile::new(Kind::Signals(wanted), flag::READ_WRITE | flags & flag::NON_BLOCKING);
+        return system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0);
+    }
+    match &mut system.files.file(fd)?.kind {
+        Kind::Signals(set) => *set = wanted,
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(fd)
+}
+
+/// Reads as many signals of a set as there is room for; waits for the first one if it may.
+///
+/// # Errors
+/// `EINVAL`: there is no room for one. `EAGAIN`, `EFAULT`; `ERESTART`: another signal came first.
+pub fn read(system: &mut System, wanted: Set, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+    const SIZE: u64 = Info::SIZE as u64;
+    let rooms = ranges.iter().flat_map(|range| (0..range.length() / SIZE).map(|index| range.start() + index * SIZE));
+    let rooms: Vec<u64> = rooms.take(Info::SIZE).collect();
+    let mut done = 0;
+    for room in rooms {
+        let taken = match system.take_signal(wanted) {
+            None if done > 0 => break,
+            None if !waits => return Err(Errno::EAGAIN),
+            None => system.wait(&[Channel::Signal(system.process.number)], NO_DEADLINE, |system| system.take_signal(wanted))?,
+            taken => taken,
+        };
+        let info = system.seen(taken.ok_or(Errno::EAGAIN)?);
+        user::write(room, &info.for_file())?;
+        done += SIZE;
+    }
+    if done == 0 { Err(Errno::EINVAL) } else { Ok(done) }
+}

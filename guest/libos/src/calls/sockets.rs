@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets: making, naming, connecting them, and what they are told to do.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use pando_rt::hypercall::NO_DEADLINE;
+use pando_rt::{clock, user as memory};
+
+use crate::errno::Errno;
+use crate::files::flag;
+use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
+use crate::files::socket::options::{Value, level, option};
+use crate::files::socket::{Family, SocketId, Style, Who};
+use crate::files::status::time;
+use crate::system::System;
+use crate::user::{NANOSECONDS, set_word32, set_words, word32, words};
+use crate::wait::Channel;
+
+/// The part of a type that is one.
+const STYLE: u64 = 0xf;
+/// Flags of a type.
+const FLAGS: u64 = flag::NON_BLOCKING | flag::CLOSE_ON_EXEC;
+
+/// Who the process is to the other end of a connection.
+fn who(system: &System) -> Who {
+    let who = &system.files.own.who;
+    Who { process: system.process.number, user: who.user.effective, group: who.group.effective }
+}
+
+/// What a socket shall be.
+fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32), Errno> {
+    const TCP: u32 = 6;
+    const UDP: u32 = 17;
+    const RAW: u64 = 3;
+    let style = style & u64::from(u32::MAX);
+    if style & !(STYLE | FLAGS) != 0 || style & STYLE > 10 {
+        return Err(Errno::EINVAL);
+    }
+    let style = style & STYLE;
+    let protocol = protocol as u32;
+    let named = match style {
+        1 => Some(Style::Stream),
+        2 => Some(Style::Datagram),
+        5 => Some(Style::Packets),
+        _ => None,
+    };
+    match (family as u32, named, protocol) {
+        (1, _, 2..) => Err(Errno::EPROTONOSUPPORT),
+        (1, Some(style), protocol) => Ok((Family::Unix, style, protocol)),
+        // What is raw there is sent in datagrams.
+        (1, None, protocol) if style == RAW => Ok((Family::Unix, Style::Datagram, protocol)),
+        (2 | 10, Some(style @ (Style::Stream | Style::Datagram)), protocol) => {
+            let usual = if style == Style::Stream { TCP } else { UDP };
+            let family = if family == 2 { Family::Internet4 } else { Family::Internet6 };
+            match protocol {
+                0 => Ok((family, style, usual)),
+                _ if protocol == usual || style == Style::Datagram && protocol == level::UDPLITE => Ok((family, style, protocol)),
+                _ => Err(Errno::EPROTONOSUPPORT),
+            }
+        }
+        // Raw packets would be the network's.
+        (2 | 10 | 17, None, _) if style == RAW => Err(Errno::EPERM),
+        (17, Some(Style::Datagram), _) => Err(Errno::EPERM),
+        (1 | 2 | 10, ..) => Err(Errno::ESOCKTNOSUPPORT),
+        (16, _, protocol) if style == RAW || style == 2 => {
+            if protocol == 0 {
+                Ok((Family::Netlink, Style::Datagram, protocol))
+            } else {
+                Err(Errno::EPROTONOSUPPORT)
+            }
+        }
+        _ => Err(Errno::EAFNOSUPPORT),
+    }
+}
+
+/// `socket(family, type, protocol)`.
+pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let (family, shape, protocol) = wanted(family, style, protocol)?;
+    let who = who(system);
+    let id = system.files.sockets.open(family, shape, protocol, who)?;
+    system.files.insert_socket(id, style)
+}
+
+/// `socketpair(family, type, protocol, pair)`.
+pub fn socketpair(system: &mut System, [family, style, protocol, pair, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let (family, shape, protocol) = wanted(family, style, protocol)?;
+    if family != Family::Unix {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let who = who(system);
+    let files = &mut system.files;
+    let [first, second] = files.sockets.pair(shape, protocol, who)?;
+    let one = files.insert_socket(first, style).inspect_err(|_| {
+        files.sockets.close(second);
+    })?;
+    let other = files.insert_socket(second, style);
+    let written = other.and_then(|other| set_words(pair, &[one | other << 32]));
+    if written.is_err() {
+        files.close(one)?;
+        if let Ok(other) = other {
+            files.close(other)?;
+        }
+    }
+    written.map(|()| 0)
+}
+
+/// The bytes of an address.
+pub(super) fn address_bytes(address: u64, length: u64) -> Result<Vec<u8>, Errno> {
+    let length = length as u32 as usize;
+    if length > ADDRESS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = vec![0; length];
+    memory::read(address, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes an address where the application wants it, as far as it has room there; how long it is it learns in any case.
+pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(), Errno> {
+    let room = word32(length)?.cast_signed();
+    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+    memory::write(address, &bytes[..bytes.len().min(room)])?;
+    set_word32(length, bytes.len() as u32)
+}
+
+/// `bind(fd, address, length)`.
+pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const UNIX_AUTO: usize = 2;
+    let id = system.files.socket(fd)?;
+    let bytes = address_bytes(address, length)?;
+    let files = &mut system.files;
+    let socket = files.sockets.get(id)?;
+    let family = socket.family;
+    if family == Family::Unix && bytes.len() == UNIX_AUTO && bytes == family.number().to_le_bytes() {
+        return files.sockets.bind_any(id).map(|()| 0);
+    }
+    // Where an IPv4 address has no family but is that of every host, it is taken for one.
+    let mut bytes = bytes;
+    if family == Family::Internet4 && is_unspecified(&bytes) && bytes.get(4..8) == Some(&[0; 4]) {
+        bytes[..2].copy_from_slice(&family.number().to_le_bytes());
+    }
+    match Address::decode(family, &bytes)? {
+        Address::Internet(address) => {
+            let is_root = files.own.who.is_root();
+            files.sockets.bind_port(id, address, is_root)?;
+        }
+        Address::Netlink(number) => {
+            let number = if number == 0 { system.process.number } else { number };
+            files.sockets.get_mut(id)?.local = Address::Netlink(number);
+        }
+        address => files.bind_socket(id, address, time(clock::wall()))?,
+    }
+    Ok(0)
+}
+
+/// `listen(fd, backlog)`.
+pub fn listen(system: &mut System, [fd, backlog, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    let who = who(system);
+    system.files.changed.push(Channel::Sockets);
+    system.files.sockets.listen(id, backlog as u32, who).map(|()| 0)
+}
+
+/// When a wait ends that may last so many nanoseconds; 0: never.
+pub(super) fn deadline(timeout: u64) -> u64 {
+    if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timeout) }
+}
+
+/// Makes an attempt, and again if that may wait and nothing could be done, until the deadline or a signal comes.
+pub(super) fn patiently<T>(
+    system: &mut System,
+    waits: bool,
+    deadline: u64,
+    mut attempt: impl FnMut(&mut System) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let first = attempt(system);
+    if !waits || !matches!(first, Err(Errno::EAGAIN)) {
+        // What fails may have changed something too: a connection that is begun, or over.
+        if !matches!(first, Err(Errno::EAGAIN)) {
+            system.files.changed.push(Channel::Sockets);
+        }
+        return first;
+    }
+    match system.wait(&[Channel::Sockets], deadline, |_| None::<()>) {
+        Ok(_) => Err(Errno::EAGAIN),
+        // What has a time limit is not made again.
+        Err(error) => Err(if deadline == NO_DEADLINE { error } else { error.without_restart() }),
+    }
+}
+
+/// `accept(fd, address, length)`.
+pub fn accept(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    accept4(system, [fd, address, length, 0, 0, 0])
+}
+
+/// `accept4(fd, address, length, flags)`.
+pub fn accept4(system: &mut System, [fd, address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if flags & u64::from(u32::MAX) & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let listener = system.files.socket(fd)?;
+    let waits = system.files.look(fd)?.waits();
+    let until = deadline(system.files.sockets.get(listener)?.options.receive_timeout);
+    let id = patiently(system, waits, until, |system| system.files.sockets.accept(listener, waits))?;
+    let files = &mut system.files;
+    let socket = files.sockets.get_mut(id)?;
+    let remote = socket.remote.as_ref().map(Address::encode).unwrap_or_default();
+    let accepted = files.insert_socket(id, flags)?;
+    if address != 0
+        && let Err(error) = write_address(&remote, address, length)
+    {
+        files.close(accepted)?;
+        return Err(error);
+    }
+    Ok(accepted)
+}
+
+/// `connect(fd, address, length)`.
+pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    let waits = system.files.look(fd)?.waits();
+    let bytes = address_bytes(address, length)?;
+    let socket = system.files.sockets.get(id)?;
+    let (family, style) = (socket.family, socket.style);
+    let until = deadline(socket.options.send_timeout);
+    if is_unspecified(&bytes) && (family.is_internet() || style == Style::Datagram) {
+        let lost = system.files.sockets.disconnect(id)?;
+        system.files.changed.push(Channel::Sockets);
+        system.files.let_go(&lost);
+        return Ok(0);
+    }
+    match Address::decode(family, &bytes)? {
+        Address::Internet(to) => {
+            let connected = patiently(system, waits, until, |system| system.files.sockets.connect_port(id, to, waits));
+            connected.map_err(|error| if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error })?;
+        }
+        Address::Netlink(_) => {}
+        address => {
+            if system.files.sockets.get(id)?.options.passes_who {
+                system.files.sockets.bind_any(id)?;
+            }
+            let who = who(system);
+            patiently(system, waits, until, |system| {
+                let target = system.files.find_socket(&address, style)?;
+                system.files.sockets.connect_unix(id, target, address.clone(), who)
+            })?;
+        }
+    }
+    Ok(0)
+}
+
+/// `shutdown(fd, how)`.
+pub fn shutdown(system: &mut System, [fd, how, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    system.files.changed.push(Channel::Sockets);
+    system.files.shut_socket(id, u64::from(how as u32)).map(|()| 0)
+}
+
+/// `getsockname(fd, address, length)`.
+pub fn getsockname(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    let bytes = system.files.sockets.get(id)?.local.encode();
+    write_address(&bytes, address, length).map(|()| 0)
+}
+
+/// `getpeername(fd, address, length)`.
+pub fn getpeername(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    let socket = system.files.sockets.get(id)?;
+    let remote = socket.peer().and(socket.remote.as_ref()).ok_or(Errno::ENOTCONN)?;
+    write_address(&remote.encode(), address, length).map(|()| 0)
+}
+
+/// `setsockopt(fd, level, option, value, length)`.
+pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    let (of, name, length) = (of as u32, name as u32, (length as u32).cast_signed());
+    if length < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let is_root = system.files.own.who.is_root();
+    let socket = system.files.sockets.get_mut(id)?;
+    // Names and structures that change nothing.
+    const FREE_FORM: [(u32, u32); 12] = [
+        (level::SOCKET, 25),
+        (level::SOCKET, 26),
+        (level::SOCKET, 27),
+        (level::TCP, 13),
+        (level::TCP, 31),
+        (level::IP, 4),
+        (level::IP, 32),
+        (level::IP, 35),
+        (level::IP, 36),
+        (level::IPV6, 20),
+        (level::IPV6, 21),
+        (level::NETLINK, 1),
+    ];
+    if FREE_FORM.contains(&(of, name)) && (socket.family.is_internet() || of != level::TCP) {
+        return Ok(0);
+    }
+    if of == level::SOCKET && matches!(name, option::RCVTIMEO | option::SNDTIMEO) {
+        if length < 16 {
+            return Err(Errno::EINVAL);
+        }
+        let [seconds, microseconds] = words(value)?;
+        if microseconds >= 1_000_000 {
+            return Err(Errno::EDOM);
+        }
+        // Negative ones end at once.
+        let timeout = if seconds.cast_signed() < 0 { 1 } else { seconds.saturating_mul(NANOSECONDS).saturating_add(microseconds * 1000) };
+        let field = if name == option::RCVTIMEO { &mut socket.options.receive_timeout } else { &mut socket.options.send_timeout };
+        *field = timeout;
+        return Ok(0);
+    }
+    // Some options of IPv4 may be bytes.
+    let number = match length {
+        1..=3 if of == level::IP => {
+            let mut byte = [0];
+            memory::read(value, &mut byte)?;
+            u32::from(byte[0])
+        }
+        4.. => word32(value)?,
+        _ => return Err(Errno::EINVAL),
+    };
+    let more = if length >= 8 { Some(word32(value.wrapping_add(4))?) } else { None };
+    socket.set_option(of, name, number, more, is_root).map(|()| 0)
+}
+
+/// `getsockopt(fd, level, option, value, length)`.
+pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6]) -> Result<u64, Errno> {
+    let id = system.files.socket(fd)?;
+    let (of, name) = (of as u32, name as u32);
+    let room = word32(length)?.cast_signed();
+    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+    let socket = system.files.sockets.get_mut(id)?;
+    let bytes = match (of, name) {
+        (level::SOCKET, option::RCVTIMEO | option::SNDTIMEO) => {
+            let options = &socket.options;
+            let timeout = if name == option::RCVTIMEO { options.receive_timeout } else { options.send_timeout };
+            [timeout / NANOSECONDS, timeout % NANOSECONDS / 1000].map(u64::to_le_bytes).concat()
+        }
+        _ => match socket.option(of, name)? {
+            Value::Number(number) => number.to_le_bytes().to_vec(),
+            Value::Bytes(bytes) => bytes,
+        },
+    };
+    let told = bytes.len().min(room);
+    memory::write(value, &bytes[..told])?;
+    set_word32(length, told as u32)?;
+    Ok(0)
+}
+
+/// `ioctl` of a socket.
+///
+/// # Errors
+/// `ENOTTY`: there is no such request. `EFAULT`, `EINVAL`.
+pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> Result<u64, Errno> {
+    const WAITING: u32 = 0x541b;
+    const UNREAD: u32 = 0x5411;
+    const AT_MARK: u32 = 0x8905;
+    if let Some(told) = super::interfaces::ioctl(request, argument) {
+        return told;
+    }
+    let sockets = &system.files.sockets;
+    let socket = sockets.get(id)?;
+    let answer = match request {
+        WAITING if socket.listens() => return Err(Errno::EINVAL),
+        WAITING => socket.queue.length(socket.style != Style::Datagram),
+        UNREAD if socket.listens() => return Err(Errno::EINVAL),
+        UNREAD if socket.family == Family::Unix => {
+            socket.peer().and_then(|peer| sockets.get(peer).ok()).map_or(0, |peer| peer.queue.used())
+        }
+        // What was sent has arrived.
+        UNREAD => 0,
+        AT_MARK => socket.queue.is_at_mark().into(),
+        _ => return Err(Errno::ENOTTY),
+    };
+    set_word32(argument, answer as u32)?;
+    Ok(0)
+}

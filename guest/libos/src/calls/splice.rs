@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moving bytes between files through pipes.
+
+use pando_rt::clock;
+
+use crate::calls::input_output::{patiently, readv, show_written, with_flags, writev};
+use crate::errno::Errno;
+use crate::files::splice::Side;
+use crate::files::{Kind, flag};
+use crate::system::System;
+use crate::user::{RW_MAX, set_words, words};
+
+/// Do not wait for pipes.
+const WITHOUT_WAITING: u64 = 2;
+/// All flags: the others only say how it might be faster.
+const FLAGS: u64 = 0xf;
+
+/// `splice(from, from_offset, to, to_offset, length, flags)`.
+pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, flags]: [u64; 6]) -> Result<u64, Errno> {
+    let flags = u64::from(flags as u32);
+    if length == 0 {
+        return Ok(0);
+    }
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (source, target) = (system.files.look(from)?, system.files.look(to)?);
+    if !source.readable() || !target.writable() {
+        return Err(Errno::EBADF);
+    }
+    let (from_pipe, to_pipe) = (is_pipe(&source.kind), is_pipe(&target.kind));
+    if from_pipe && from_offset != 0 || to_pipe && to_offset != 0 {
+        return Err(Errno::ESPIPE);
+    }
+    if from_pipe == to_pipe && (!from_pipe || same_pipe(system, from, to)) {
+        return Err(Errno::EINVAL);
+    }
+    if target.flags & flag::APPEND != 0 && !to_pipe {
+        return Err(Errno::EINVAL);
+    }
+    let waits = flags & WITHOUT_WAITING == 0 && target.waits() && (source.waits() || from_pipe && !to_pipe);
+    let (from_side, to_side) = (Side { fd: from, offset: offset(from_offset)? }, Side { fd: to, offset: offset(to_offset)? });
+    if !from_pipe {
+        system.before_read(from, from_side.offset, length.min(RW_MAX));
+    }
+    let done = patiently(system, &[from, to], waits, |system| {
+        let done = system.files.splice(from_side, to_side, length.min(RW_MAX), clock::wall())?;
+        system.files.note_changes(&[from, to]);
+        Ok(done)
+    });
+    let done = done.map_err(|error| if error == Errno::EPIPE { system.broken_pipe() } else { error })?;
+    for (address, side) in [(from_offset, from_side), (to_offset, to_side)] {
+        if let Some(offset) = side.offset {
+            set_words(address, &[offset + done])?;
+        }
+    }
+    show_written(system, to, to_side.offset, done)?;
+    Ok(done)
+}
+
+/// An offset that the application keeps, if it does.
+fn offset(address: u64) -> Result<Option<u64>, Errno> {
+    if address == 0 {
+        return Ok(None);
+    }
+    let [offset] = words(address)?;
+    if offset.cast_signed() < 0 { Err(Errno::EINVAL) } else { Ok(Some(offset)) }
+}
+
+fn is_pipe(kind: &Kind) -> bool {
+    matches!(kind, Kind::Pipe(_))
+}
+
+fn same_pipe(system: &System, one: u64, other: u64) -> bool {
+    let pipe = |fd| match system.files.look(fd).map(|file| &file.kind) {
+        Ok(Kind::Pipe(id)) => Some(*id),
+        _ => None,
+    };
+    pipe(one) == pipe(other)
+}
+
+/// `tee(from, to, length, flags)`.
+pub fn tee(system: &mut System, [from, to, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let flags = u64::from(flags as u32);
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
+    let (source, target) = (system.files.look(from)?, system.files.look(to)?);
+    if !source.readable() || !target.writable() {
+        return Err(Errno::EBADF);
+    }
+    let waits = flags & WITHOUT_WAITING == 0 && source.waits() && target.waits();
+    let done = patiently(system, &[from, to], waits, |system| {
+        let done = system.files.tee(from, to, length)?;
+        system.files.note_changes(&[to]);
+        Ok(done)
+    });
+    done.map_err(|error| if error == Errno::EPIPE { system.broken_pipe() } else { error })
+}
+
+/// `vmsplice(fd, vectors, count, flags)`: what is given to a pipe is copied, which a program can tell only if it changes what it has given.
+pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if u64::from(flags as u32) & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = system.files.file(fd)?;
+    if !is_pipe(&file.kind) {
+        return Err(Errno::EBADF);
+    }
+    let writes = file.writable();
+    let added = if flags & WITHOUT_WAITING != 0 { flag::NON_BLOCKING } else { 0 };
+    with_flags(system, fd, added, 0, |system| {
+        if writes { writev(system, [fd, vectors, count, 0, 0, 0]) } else { readv(system, [fd, vectors, count, 0, 0, 0]) }
+    })
+}

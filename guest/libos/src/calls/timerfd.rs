@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Timers that are files.
+
+use pando_rt::clock;
+
+use crate::calls::time::TIMER_ABSTIME;
+use crate::calls::timers::{tell_setting, timespec_setting};
+use crate::errno::Errno;
+use crate::files::timerfd::TimerId;
+use crate::files::{Kind, OpenFile, flag};
+use crate::system::System;
+use crate::timers::{Clock, Setting};
+use crate::user::words;
+
+/// `timerfd_create(clock, flags)`.
+pub fn timerfd_create(system: &mut System, [clock, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// Real time, monotonic, since boot, and those of these that wake machines.
+    const CLOCKS: [u32; 5] = [0, 1, 7, 8, 9];
+    if !CLOCKS.contains(&(clock as u32)) || u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let id = system.files.timers.create(Clock::new(clock)?);
+    let file = OpenFile::new(Kind::Timer(id), flag::READ_WRITE | flags & flag::NON_BLOCKING);
+    system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
+}
+
+/// The timer that a descriptor stands for.
+fn timer(system: &System, fd: u64) -> Result<TimerId, Errno> {
+    match system.files.look(fd)?.kind {
+        Kind::Timer(id) => Ok(id),
+        Kind::Name(_) => Err(Errno::EBADF),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `timerfd_settime(fd, flags, new, old)`.
+pub fn timerfd_settime(system: &mut System, [fd, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// End waits when the wall clock is set, which it never is.
+    const CANCEL_ON_SET: u64 = 2;
+    let Setting { value, interval } = timespec_setting(words(new)?)?;
+    if u64::from(flags as u32) & !(TIMER_ABSTIME | CANCEL_ON_SET) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let id = timer(system, fd)?;
+    let now = clock::now();
+    let timer = system.files.timers.get_mut(id)?;
+    let before = timer.setting(now);
+    let next = match value {
+        0 => None,
+        _ if flags & TIMER_ABSTIME != 0 => Some(timer.clock.to_cell(value)),
+        _ => Some(now.saturating_add(value)),
+    };
+    timer.set(next, interval);
+    system.watch_timers();
+    if old != 0 {
+        tell_setting(old, before)?;
+    }
+    Ok(0)
+}
+
+/// `timerfd_gettime(fd, value)`.
+pub fn timerfd_gettime(system: &mut System, [fd, value, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let id = timer(system, fd)?;
+    tell_setting(value, system.files.timers.get(id)?.setting(clock::now()))?;
+    Ok(0)
+}

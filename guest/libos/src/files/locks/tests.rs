@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Locks against a model that knows of every byte who has locked it how.
+
+use super::{Access, FileKey, Kind, LAST_BYTE, Lock, Locks, Owner, Range};
+use crate::errno::Errno;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+const FILE: FileKey = (1, 2);
+const BYTES: u64 = 24;
+const OWNERS: [Owner; 4] = [Owner::Process(1), Owner::Process(2), Owner::OpenFile(1), Owner::OpenFile(2)];
+
+/// How each owner has locked each byte; the last stands for all that follow.
+#[derive(Clone, Default)]
+struct Model([[Option<Access>; BYTES as usize]; OWNERS.len()]);
+
+impl Model {
+    fn bytes(range: Range) -> impl Iterator<Item = usize> {
+        (range.first..=range.last.min(BYTES - 1)).map(|byte| byte as usize)
+    }
+
+    fn is_free(&self, owner: usize, range: Range, access: Access) -> bool {
+        let others = self.0.iter().enumerate().filter(|(other, _)| *other != owner);
+        let stops = |held: &Option<Access>| held.is_some_and(|held| held == Access::Write || access == Access::Write);
+        others.flat_map(|(_, bytes)| Self::bytes(range).map(|byte| bytes[byte])).all(|held| !stops(&held))
+    }
+
+    fn set(&mut self, owner: usize, range: Range, access: Option<Access>) {
+        Self::bytes(range).for_each(|byte| self.0[owner][byte] = access);
+    }
+}
+
+fn range() -> impl Strategy<Value = Range> {
+    prop_oneof![
+        (0..BYTES, 0..BYTES).prop_map(|(one, other)| Range { first: one.min(other), last: one.max(other) }),
+        (0..BYTES).prop_map(|first| Range { first, last: LAST_BYTE }),
+    ]
+    // The last byte of the model and all that follow are one.
+    .prop_map(|range| if range.last == BYTES - 1 { Range { last: LAST_BYTE, ..range } } else { range })
+}
+
+fn access() -> impl Strategy<Value = Option<Access>> {
+    prop_oneof![Just(None), Just(Some(Access::Read)), Just(Some(Access::Write))]
+}
+
+/// Checks that the list is in its form: owners together, each one's locks in order, none like the one that it touches.
+fn check_form(locks: &Locks) {
+    let list: Vec<Lock> = locks.files.get(&FILE).map(|locks| locks.ranges.0.clone()).unwrap_or_default();
+    for pair in list.windows(2) {
+        let (one, next) = (pair[0], pair[1]);
+        let in_order = one.range.last < next.range.first && (one.access != next.access || one.range.last + 1 < next.range.first);
+        assert!(one.owner != next.owner || in_order, "{list:?}");
+    }
+    let mut owners: Vec<Owner> = list.iter().map(|lock| lock.owner).collect();
+    owners.dedup();
+    let count = owners.len();
+    owners.sort_unstable();
+    owners.dedup();
+    assert_eq!(owners.len(), count, "{list:?}");
+}
+
+proptest! {
+    #[test]
+    fn locks_are_what_each_byte_says(steps in prop::collection::vec((0..OWNERS.len(), range(), access()), 1..60)) {
+        let (mut locks, mut model) = (Locks::default(), Model::default());
+        for (owner, range, access) in steps {
+            let free = access.is_none_or(|access| model.is_free(owner, range, access));
+            match access {
+                Some(access) => {
+                    let stopped = locks.lock(FILE, Kind::Ranges, Lock { owner: OWNERS[owner], access, range }).expect("there is room");
+                    prop_assert_eq!(stopped.is_none(), free);
+                }
+                None => drop(locks.unlock(FILE, Kind::Ranges, OWNERS[owner], range).expect("there is room")),
+            }
+            if free {
+                model.set(owner, range, access);
+            }
+            check_form(&locks);
+            for (owner, byte) in (0..OWNERS.len()).flat_map(|owner| (0..BYTES).map(move |byte| (owner, byte))) {
+                let range = Range { first: byte, last: byte };
+                for access in [Access::Read, Access::Write] {
+                    let found = locks.conflict(FILE, Kind::Ranges, &Lock { owner: OWNERS[owner], access, range });
+                    prop_assert_eq!(found.is_none(), model.is_free(owner, range, access));
+                    prop_assert!(found.is_none_or(|found| found.range.overlaps(range) && found.owner != OWNERS[owner]));
+                }
+            }
+        }
+        OWNERS.into_iter().for_each(|owner| locks.release(FILE, owner));
+        prop_assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn ranges_are_counted_from_where_they_are_said_to_be() {
+    let range = |first, last| Ok(Range { first, last });
+    assert_eq!((Range::new(10, 5, 3), Range::new(10, 5, -3), Range::new(10, -5, 0)), (range(15, 17), range(12, 14), range(5, LAST_BYTE)));
+    assert_eq!((Range::new(10, -11, 1), Range::new(0, 5, -6), Range::new(0, 5, -5)), (Err(Errno::EINVAL), Err(Errno::EINVAL), range(0, 4)));
+    assert_eq!((Range::new(1, i64::MAX, 0), Range::new(0, 2, i64::MAX)), (Err(Errno::EOVERFLOW), Err(Errno::EOVERFLOW)));
+    assert_eq!((Range::ALL.length(), Range { first: 3, last: 3 }.length()), (0, 1));
+}
+
+#[test]
+fn a_circle_of_those_who_wait_is_found() {
+    let mut locks = Locks::default();
+    let [one, other, third] = [1, 2, 3].map(Owner::Process);
+    assert_eq!((locks.wait(one, other), locks.wait(other, third), locks.wait(third, one)), (Ok(()), Ok(()), Err(Errno::EDEADLK)));
+    locks.stop_waiting(other);
+    assert_eq!(locks.wait(third, one), Ok(()));
+}
+
+#[test]
+fn locks_of_ranges_and_of_whole_files_do_not_see_each_other() {
+    let mut locks = Locks::default();
+    let lock = |owner| Lock { owner, access: Access::Write, range: Range::ALL };
+    assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[2])), Ok(None));
+    assert_eq!(locks.lock(FILE, Kind::Ranges, lock(OWNERS[3])), Ok(None));
+    assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[3])), Ok(Some(OWNERS[2])));
+    locks.release(FILE, OWNERS[2]);
+    assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[3])), Ok(None));
+}

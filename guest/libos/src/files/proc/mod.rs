@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The names of `/proc` and `/sys`: one table, the processes with their threads, and their descriptors.
+//!
+//! What the texts say is known elsewhere: an open text is filled when it is opened.
+
+mod table;
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::names::Target;
+use super::own::Own;
+use super::status::{Status, minor, time};
+use super::tree::{Listed, Place};
+use super::{Files, Kind, OpenFile};
+use crate::erofs::FileType;
+use crate::errno::Errno;
+use crate::process::ProcessNumber;
+use crate::wait::ThreadNumber;
+pub use table::Text;
+use table::{DESCRIPTOR_INFOS, DESCRIPTORS, Link, NOWHERE, PROCESS, ROOT, ROWS, Row, SYSTEM, THREADS, What};
+
+/// Where the numbers of processes, threads and descriptors begin among those of a listing.
+const NUMBERS: u64 = 1 << 16;
+
+/// Whose directory something lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The process.
+    pub process: ProcessNumber,
+    /// The thread, if it is its directory.
+    pub thread: Option<ThreadNumber>,
+}
+
+/// Something of `/proc` or `/sys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(Kept);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// What there is once.
+    Row(u8),
+    /// What each process and thread has.
+    Of(Subject, u8),
+    /// The link that stands for a descriptor.
+    Descriptor(Subject, u32),
+    /// What is known of a descriptor.
+    Info(Subject, u32),
+}
+
+/// The number that a name is, written as `/proc` writes it.
+fn number(name: &[u8]) -> Option<u32> {
+    let is_plain = name.iter().all(u8::is_ascii_digit) && (name.len() == 1 || name.first() != Some(&b'0'));
+    core::str::from_utf8(name).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+impl Entry {
+    /// `/proc` itself.
+    pub const ROOT: Entry = Entry(Kept::Row(ROOT));
+    /// `/sys` itself.
+    pub const SYSTEM: Entry = Entry(Kept::Row(SYSTEM));
+
+    /// The directory of a process.
+    fn of(process: ProcessNumber) -> Entry {
+        Entry(Kept::Of(Subject { process, thread: None }, PROCESS))
+    }
+
+    fn row(self) -> Option<&'static Row> {
+        match self.0 {
+            Kept::Row(index) | Kept::Of(_, index) => ROWS.get(usize::from(index)),
+            Kept::Descriptor(..) | Kept::Info(..) => None,
+        }
+    }
+
+    fn what(self) -> Option<What> {
+        match self.0 {
+            Kept::Info(..) => Some(What::Text(Text::DescriptorInfo)),
+            _ => self.row().map(|row| row.what),
+        }
+    }
+
+    /// Whose directory it lies in.
+    #[must_use]
+    pub fn subject(self) -> Option<Subject> {
+        match self.0 {
+            Kept::Row(_) => None,
+            Kept::Of(subject, _) | Kept::Descriptor(subject, _) | Kept::Info(subject, _) => Some(subject),
+        }
+    }
+
+    /// The process whose directory it is.
+    #[must_use]
+    pub fn process(self) -> Option<ProcessNumber> {
+        if let Kept::Of(Subject { process, thread: None }, PROCESS) = self.0 { Some(process) } else { None }
+    }
+
+    /// The descriptor that it stands for, or tells of.
+    #[must_use]
+    pub fn descriptor(self) -> Option<u32> {
+        if let Kept::Descriptor(_, fd) | Kept::Info(_, fd) = self.0 { Some(fd) } else { None }
+    }
+
+    /// The inode number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        let low = match self.0 {
+            Kept::Row(index) | Kept::Of(_, index) => 1 + u64::from(index),
+            Kept::Descriptor(_, fd) => 1 << 24 | u64::from(fd),
+            Kept::Info(_, fd) => 1 << 25 | u64::from(fd),
+        };
+        self.subject().map_or(0, |Subject { process, thread }| u64::from(process) << 47 | u64::from(thread.unwrap_or_default()) << 28) | low
+    }
+
+    /// What it is.
+    fn kind(self) -> FileType {
+        match self.what() {
+            Some(What::Text(_)) => FileType::Regular,
+            Some(What::Link(_)) | None => FileType::Symlink,
+            Some(_) => FileType::Directory,
+        }
+    }
+
+    /// The directory that it lies in; `None`: it is `/proc` or `/sys` itself.
+    #[must_use]
+    pub fn parent(self) -> Option<Entry> {
+        match self.0 {
+            Kept::Row(_) => self.row().filter(|row| row.parent != NOWHERE).map(|row| Entry(Kept::Row(row.parent))),
+            Kept::Of(Subject { thread: None, .. }, PROCESS) => Some(Entry::ROOT),
+            Kept::Of(Subject { process, .. }, PROCESS) => Some(Entry(Kept::Of(Subject { process, thread: None }, THREADS))),
+            Kept::Of(subject, _) => self.row().map(|row| Entry(Kept::Of(subject, row.parent))),
+            Kept::Descriptor(subject, _) => Some(Entry(Kept::Of(subject, DESCRIPTORS))),
+            Kept::Info(subject, _) => Some(Entry(Kept::Of(subject, DESCRIPTOR_INFOS))),
+        }
+    }
+
+    /// The text that it is.
+    #[must_use]
+    pub fn text(self) -> Option<Text> {
+        if let Some(What::Text(text)) = self.what() { Some(text) } else { None }
+    }
+
+    /// Whether it is a link that is no more than a path.
+    #[must_use]
+    pub fn is_plain_link(self) -> bool {
+        matches!(self.what(), Some(What::Link(Link::Own | Link::OwnThread | Link::Path(_))))
+    }
+
+    /// Whether it is of `/sys`.
+    #[must_use]
+    pub fn is_of_system(self) -> bool {
+        core::iter::successors(Some(self), |entry| entry.parent()).last() == Some(Entry::SYSTEM)
+    }
+
+    /// Permissions.
+    fn permissions(self) -> u32 {
+        match self.what() {
+            Some(What::Descriptors | What::DescriptorInfos) | None => 0o500,
+            Some(What::Link(_)) => 0o777,
+            Some(What::Text(Text::Environment | Text::Auxiliary | Text::InputOutput)) => 0o400,
+            Some(What::Text(Text::Comm | Text::OutOfMemoryScore)) => 0o644,
+            Some(What::Text(Text::TimerSlack)) => 0o666,
+            Some(What::Text(_)) => 0o444,
+            Some(_) => 0o555,
+        }
+    }
+
+    /// Whether it can be written, by those who may.
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        self.permissions() & 0o200 != 0
+    }
+
+    /// What of the table lies in it.
+    fn children(self) -> impl Iterator<Item = (Entry, &'static Row)> {
+        let (own, subject) = match self.0 {
+            Kept::Row(index) => (index, None),
+            Kept::Of(subject, index) => (index, Some(subject)),
+            Kept::Descriptor(..) | Kept::Info(..) => (NOWHERE, None),
+        };
+        let is_thread = subject.is_some_and(|subject| subject.thread.is_some());
+        let rows = (0..).zip(ROWS).filter(move |(_, row)| row.parent == own && own != NOWHERE);
+        let rows = rows.filter(move |(_, row)| (row.what != What::Threads || !is_thread) && (row.name != "children" || is_thread));
+        rows.map(move |(index, row)| (Entry(subject.map_or(Kept::Row(index), |subject| Kept::Of(subject, index))), row))
+    }
+}
+
+impl Files {
+    /// Finds a name in a directory of `/proc`.
+    pub(super) fn lookup_proc(&self, directory: Entry, name: &[u8]) -> Result<Place, Errno> {
+        let kind = directory.what().filter(|what| what.is_directory()).ok_or(Errno::ENOTDIR)?;
+        if let Some(subject) = directory.subject() {
+            self.of(subject.process).ok_or(Errno::ENOENT)?;
+        }
+        let listed = directory.children().find(|(_, row)| row.name.as_bytes() == name).map(|(entry, _)| entry);
+        let numbered = || self.numbered(directory, kind, number(name)?);
+        listed.or_else(numbered).map(Place::Proc).ok_or(Errno::ENOENT)
+    }
+
+    /// What has a number for its name in a directory.
+    fn numbered(&self, directory: Entry, kind: What, number: u32) -> Option<Entry> {
+        match (kind, directory.subject()) {
+            (What::Descriptors, Some(subject)) => self.file_of(subject.process, number).map(|_| Entry(Kept::Descriptor(subject, number))),
+            (What::DescriptorInfos, Some(subject)) => self.file_of(subject.process, number).map(|_| Entry(Kept::Info(subject, number))),
+            (What::Threads, Some(Subject { process, .. })) => {
+                let is_there = number == process || self.threads.contains(&(process, number));
+                is_there.then_some(Entry(Kept::Of(Subject { process, thread: Some(number) }, PROCESS)))
+            }
+            // A thread's number leads to its process, though it is not listed.
+            _ if directory == Entry::ROOT => {
+                let thread = || self.threads.iter().find(|(_, thread)| *thread == number).map(|(process, _)| *process);
+                self.of(number).map(|own| own.process).or_else(thread).map(Entry::of)
+            }
+            _ => None,
+        }
+    }
+
+    /// The numbers that are names in a directory, in order.
+    fn numbers(&self, directory: Entry) -> Vec<u32> {
+        match (directory.what(), directory.subject()) {
+            (Some(What::Descriptors | What::DescriptorInfos), Some(subject)) => {
+                self.of(subject.process).map(Own::open_descriptors).into_iter().flatten().collect()
+            }
+            (Some(What::Threads), Some(Subject { process, .. })) => {
+                let others = self.threads.range((process, 0)..=(process, u32::MAX)).map(|(_, thread)| *thread);
+                [process].into_iter().chain(others).collect()
+            }
+            _ if directory == Entry::ROOT => self.processes(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The open file that a descriptor of a process stands for.
+    #[must_use]
+    pub fn file_of(&self, process: ProcessNumber, fd: u32) -> Option<&OpenFile> {
+        let index = self.of(process)?.open_file(fd)?;
+        self.open.get(index)?.as_ref().map(|(file, _)| file)
+    }
+
+    /// What is known of something in `/proc`.
+    pub(super) fn proc_status(&self, entry: Entry) -> Status {
+        let kind = entry.kind();
+        let device = if entry.is_of_system() { minor::SYSTEM } else { minor::PROC };
+        let own = entry.subject().and_then(|subject| self.of(subject.process));
+        let now = time(own.unwrap_or(&self.own).started);
+        let mut status = Status::made_up(device, entry.number(), kind.mode() | entry.permissions(), now);
+        if let Some(own) = own {
+            (status.uid, status.gid) = (own.who.user.effective, own.who.group.effective);
+        }
+        if let Kept::Descriptor(Subject { process, .. }, fd) = entry.0 {
+            status.size = 64;
+            if let Some(file) = self.file_of(process, fd) {
+                status.mode |= 0o100 | u32::from(file.readable()) << 8 | u32::from(file.writable()) << 7;
+            }
+        } else if kind == FileType::Directory {
+            status.links = 2 + entry.children().filter(|(_, row)| row.what.is_directory()).count() as u32;
+        } else if device == minor::SYSTEM {
+            status.size = 4096;
+        }
+        status
+    }
+
+    /// What a process has, for somebody who may look into it.
+    fn inspected(&self, subject: Option<Subject>) -> Result<&Own, Errno> {
+        let own = self.of(subject.ok_or(Errno::ENOENT)?.process).ok_or(Errno::ENOENT)?;
+        let (asks, has) = (&self.own.who, own.who.user);
+        let is_same = [has.real, has.effective, has.saved].iter().all(|user| *user == asks.user.effective);
+        if asks.is_root() || is_same || own.process == self.own.process { Ok(own) } else { Err(Errno::EACCES) }
+    }
+
+    /// Where a link of `/proc` leads.
+    pub(super) fn proc_target(&self, link: Entry) -> Result<Target<'_>, Errno> {
+        let own = || self.inspected(link.subject());
+        let place = match (link.0, link.what()) {
+            (Kept::Descriptor(Subject { process, .. }, fd), _) if process == self.own.process => {
+                self.place(fd.into()).map_err(|_| Errno::ENOENT)?
+            }
+            (Kept::Descriptor(_, fd), _) => {
+                let file = self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?;
+                self.place_of(file).ok_or(Errno::ENXIO)?
+            }
+            (_, Some(What::Link(Link::Path(path)))) => return Ok(Target::Path(path.as_bytes())),
+            (_, Some(What::Link(Link::Own))) => Place::Proc(Entry::of(self.own.process)),
+            (_, Some(What::Link(Link::OwnThread))) => {
+                Place::Proc(Entry(Kept::Of(Subject { process: self.own.process, thread: Some(self.thread) }, PROCESS)))
+            }
+            (_, Some(What::Link(Link::Program))) => own()?.program.place,
+            (_, Some(What::Link(Link::WorkingDirectory))) => own()?.working_directory,
+            (_, Some(What::Link(Link::Root))) => own()?.root,
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(Target::Place(place))
+    }
+
+    /// What a link of `/proc` says where it leads.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is no link. `ENOENT`: it leads nowhere. `EACCES`: it is another user's.
+    pub fn proc_target_text(&self, link: Entry) -> Result<Vec<u8>, Errno> {
+        let directory = |place| Ok(self.path_of(place)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
+        let own = || self.inspected(link.subject());
+        match (link.0, link.what()) {
+            (Kept::Descriptor(_, fd), _) => self.descriptor_text(self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?),
+            (_, Some(What::Link(Link::Path(path)))) => Ok(path.as_bytes().to_vec()),
+            (_, Some(What::Link(Link::Own))) => Ok(format!("{}", self.own.process).into_bytes()),
+            (_, Some(What::Link(Link::OwnThread))) => Ok(format!("{}/task/{}", self.own.process, self.thread).into_bytes()),
+            (_, Some(What::Link(Link::Program))) => {
+                let program = &own()?.program;
+                Ok(self.path_by(program.name.as_ref(), Some(program.place)))
+            }
+            (_, Some(What::Link(Link::WorkingDirectory))) => directory(own()?.working_directory),
+            (_, Some(What::Link(Link::Root))) => directory(own()?.root),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What the link of a descriptor says.
+    fn descriptor_text(&self, file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        let number = |file: &_| self.status_of(file).map(|status| status.number);
+        Ok(match &file.kind {
+            Kind::Console { terminal: None, .. } | Kind::Pipe(_) => format!("pipe:[{}]", number(file)?).into_bytes(),
+            Kind::Socket(_) => format!("socket:[{}]", number(file)?).into_bytes(),
+            Kind::Slave(id, _) => format!("/dev/pts/{}", id.0).into_bytes(),
+            Kind::Event(_) => b"anon_inode:[eventfd]".to_vec(),
+            Kind::Timer(_) => b"anon_inode:[timerfd]".to_vec(),
+            Kind::Epoll(_) => b"anon_inode:[eventpoll]".to_vec(),
+            Kind::Inotify(_) => b"anon_inode:inotify".to_vec(),
+            Kind::Process(_) => b"anon_inode:[pidfd]".to_vec(),
+            Kind::Signals(_) => b"anon_inode:[signalfd]".to_vec(),
+            Kind::Directory(place) => self.path_of(*place)?.unwrap_or_else(|| b"(unreachable)".to_vec()),
+            _ => self.path_of_open(file),
+        })
+    }
+
+    /// Hands the names of a directory of `/proc` to `take`, from a position on.
+    pub(super) fn list_proc(&self, directory: Entry, position: u64, mut take: impl FnMut(Listed<'_>) -> bool) -> Result<(), Errno> {
+        let what = directory.what().filter(|what| what.is_directory()).ok_or(Errno::ENOTDIR)?;
+        let above =
+            directory.parent().map_or_else(|| self.status(self.tree.root()).map(|status| status.number), |above| Ok(above.number()))?;
+        let dots = [(&b"."[..], directory.number()), (b"..", above)];
+        for (index, (name, number)) in (1..).zip(dots) {
+            if position < index && !take(Listed { name, number, kind: Some(FileType::Directory), next: index }) {
+                return Ok(());
+            }
+        }
+        // Positions of rows come after those of the dots; those of numbers follow.
+        for (next, (entry, row)) in (3..).zip(directory.children()) {
+            if position < next && !take(Listed { name: row.name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next }) {
+                return Ok(());
+            }
+        }
+        for number in self.numbers(directory) {
+            let next = NUMBERS + u64::from(number);
+            let Some(entry) = self.numbered(directory, what, number).filter(|_| position < next) else { continue };
+            let name = format!("{number}");
+            if !take(Listed { name: name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next }) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Addresses of sockets, in the layouts of `struct sockaddr_un`, `sockaddr_in`, `sockaddr_in6` and `sockaddr_nl`.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::Family;
+use crate::errno::Errno;
+
+/// Bytes of the largest address: `struct sockaddr_storage`.
+pub const ADDRESS_MAX: usize = 128;
+/// Bytes before the path of a Unix address.
+const PATH_AT: usize = 2;
+/// Bytes of a whole Unix address.
+const UNIX_MAX: usize = PATH_AT + 108;
+/// Bytes of an IPv4 address.
+const INTERNET4: usize = 16;
+/// Bytes of an IPv6 address without its scope, which need not be given.
+const INTERNET6_MIN: usize = 24;
+/// Bytes of an address of routing messages.
+const NETLINK: usize = 12;
+/// The family that stands for none.
+const UNSPECIFIED: u16 = 0;
+
+/// An address of a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Of a Unix socket that has none.
+    Unnamed,
+    /// A path, without the zero byte at its end.
+    Path(Box<[u8]>),
+    /// A name of its own space, without the zero byte before it.
+    Abstract(Box<[u8]>),
+    /// An Internet address and a port. IPv4 addresses of IPv6 sockets are mapped.
+    Internet(SocketAddr),
+    /// A number of a socket for routing messages.
+    Netlink(u32),
+}
+
+/// An address of no port.
+pub const NOWHERE4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// The same in IPv6.
+pub const NOWHERE6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
+/// The family that bytes name; `None`: they are too few to.
+#[must_use]
+pub fn family_of(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes([*bytes.first()?, *bytes.get(1)?]))
+}
+
+/// Whether bytes stand for no address at all, which takes a connection back.
+#[must_use]
+pub fn is_unspecified(bytes: &[u8]) -> bool {
+    family_of(bytes) == Some(UNSPECIFIED)
+}
+
+impl Address {
+    /// What a socket of a family has before it gets an address.
+    #[must_use]
+    pub fn none(family: Family) -> Address {
+        match family {
+            Family::Unix => Address::Unnamed,
+            Family::Internet4 => Address::Internet(NOWHERE4),
+            Family::Internet6 => Address::Internet(NOWHERE6),
+            Family::Netlink => Address::Netlink(0),
+        }
+    }
+
+    /// Reads an address of a family.
+    ///
+    /// # Errors
+    /// `EINVAL`: too short, too long or, for a Unix socket, of another family; `EAFNOSUPPORT`: of another family.
+    pub fn decode(family: Family, bytes: &[u8]) -> Result<Address, Errno> {
+        let named = family_of(bytes);
+        match family {
+            Family::Unix => {
+                if named != Some(family.number()) || bytes.len() > UNIX_MAX || bytes.len() <= PATH_AT {
+                    return Err(Errno::EINVAL);
+                }
+                Ok(match bytes[PATH_AT..].split_first() {
+                    Some((0, name)) => Address::Abstract(name.into()),
+                    _ => {
+                        let path = &bytes[PATH_AT..];
+                        Address::Path(path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())].into())
+                    }
+                })
+            }
+            Family::Internet4 => {
+                let bytes: &[u8; INTERNET4] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+                if named != Some(family.number()) {
+                    return Err(Errno::EAFNOSUPPORT);
+                }
+                let [_, _, high, low, a, b, c, d, ..] = *bytes;
+                Ok(Address::Internet(SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), u16::from_be_bytes([high, low]))))
+            }
+            Family::Internet6 => {
+                let bytes: &[u8; INTERNET6_MIN] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+                if named != Some(family.number()) {
+                    return Err(Errno::EAFNOSUPPORT);
+                }
+                let mut host = [0; 16];
+                host.copy_from_slice(&bytes[8..]);
+                Ok(Address::Internet(SocketAddr::new(Ipv6Addr::from(host).into(), u16::from_be_bytes([bytes[2], bytes[3]]))))
+            }
+            Family::Netlink => {
+                let bytes: &[u8; NETLINK] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+                if named != Some(family.number()) {
+                    return Err(Errno::EINVAL);
+                }
+                Ok(Address::Netlink(u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])))
+            }
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let start = |family: Family| family.number().to_le_bytes();
+        match self {
+            Address::Unnamed => start(Family::Unix).to_vec(),
+            Address::Path(path) => [&start(Family::Unix)[..], path, &[0]].concat(),
+            Address::Abstract(name) => [&start(Family::Unix)[..], &[0], name].concat(),
+            Address::Internet(SocketAddr::V4(address)) => {
+                [&start(Family::Internet4)[..], &address.port().to_be_bytes(), &address.ip().octets(), &[0; 8]].concat()
+            }
+            Address::Internet(SocketAddr::V6(address)) => {
+                let port = address.port().to_be_bytes();
+                [&start(Family::Internet6)[..], &port, &[0; 4], &address.ip().octets(), &[0; 4]].concat()
+            }
+            Address::Netlink(number) => [&start(Family::Netlink)[..], &[0; 2], &number.to_le_bytes(), &[0; 4]].concat(),
+        }
+    }
+
+    /// It as an Internet address.
+    #[must_use]
+    pub fn internet(&self) -> Option<SocketAddr> {
+        if let Address::Internet(address) = self { Some(*address) } else { None }
+    }
+}
+
+/// The same address in the form of a family: IPv4 addresses of IPv6 sockets are mapped.
+#[must_use]
+pub fn in_family(family: Family, address: SocketAddr) -> SocketAddr {
+    match (family, address) {
+        (Family::Internet6, SocketAddr::V4(four)) => SocketAddr::new(four.ip().to_ipv6_mapped().into(), four.port()),
+        _ => address,
+    }
+}
+
+/// The same address, IPv4 where it is a mapped one.
+#[must_use]
+pub fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Whether a host is the cell itself.
+#[must_use]
+pub fn is_here(host: IpAddr) -> bool {
+    host.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Family, NOWHERE6};
+    use crate::errno::Errno;
+
+    #[test]
+    fn addresses_come_back_as_they_were_given() {
+        let path = Address::decode(Family::Unix, b"\x01\x00/a/b\0rest").expect("it is sound");
+        assert_eq!((&path, &path.encode()[..]), (&Address::Path(b"/a/b"[..].into()), &b"\x01\x00/a/b\0"[..]));
+        let name = b"\x01\x00\0na\0me";
+        assert_eq!(Address::decode(Family::Unix, name).expect("it is sound").encode(), name);
+        let four = [2, 0, 0x1f, 0x90, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(Address::decode(Family::Internet4, &four).expect("it is sound").encode(), four);
+        assert_eq!(Address::decode(Family::Internet6, &four), Err(Errno::EINVAL));
+        assert_eq!(Address::Internet(NOWHERE6).encode().len(), 28);
+        assert_eq!(Address::decode(Family::Unix, b"\x01\x00"), Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How connections begin and end.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::address::{Address, in_family, is_here, plain};
+use super::{Family, SocketId, Sockets, State, Style, Who};
+use crate::errno::Errno;
+
+/// The most that may wait to be accepted, as `/proc/sys/net/core/somaxconn` says.
+const BACKLOG_MAX: usize = 4096;
+/// Bits of what is shut down.
+const READS: u64 = 1;
+const SENDS: u64 = 2;
+
+impl Sockets {
+    /// Lets others connect to a socket.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: it is none of a style that connects; `EINVAL`: it is connected, or a Unix socket without a name; `EADDRINUSE`, `EAGAIN`.
+    pub fn listen(&mut self, id: SocketId, backlog: u32, who: Who) -> Result<(), Errno> {
+        let socket = self.get(id)?;
+        if !socket.needs_connection() || socket.family == Family::Netlink {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let nameless = socket.family == Family::Unix && socket.name.is_none();
+        if nameless || !matches!(socket.state, State::Idle | State::Listening { .. }) {
+            return Err(Errno::EINVAL);
+        }
+        if socket.family.is_internet() {
+            self.bind_any_port(id)?;
+            self.check_listening(id)?;
+        }
+        let socket = self.get_mut(id)?;
+        // Negative numbers are large ones.
+        let most = (backlog as usize).min(BACKLOG_MAX);
+        if let State::Listening { backlog, .. } = &mut socket.state {
+            *backlog = most;
+        } else {
+            socket.state = State::Listening { backlog: most, waiting: VecDeque::new(), outside: VecDeque::new() };
+            (socket.reads_ended, socket.sends_ended) = (socket.reads_ended && !socket.is_tcp(), socket.sends_ended && !socket.is_tcp());
+        }
+        socket.who = who;
+        Ok(())
+    }
+
+    /// Takes the first that waits at a listener.
+    ///
+    /// # Errors
+    /// `EAGAIN`: nobody does. `EINVAL`: it does not listen. `EOPNOTSUPP`: it never could.
+    pub fn accept(&mut self, id: SocketId, waits: bool) -> Result<SocketId, Errno> {
+        let socket = self.get_mut(id)?;
+        let (can, ended) = (socket.needs_connection(), socket.reads_ended && waits);
+        let State::Listening { waiting, .. } = &mut socket.state else {
+            return Err(if can { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+        };
+        let accepted = waiting.pop_front().ok_or(if ended { Errno::EINVAL } else { Errno::EAGAIN })?;
+        // Somebody who was kept outside has room now, unless it is gone or has given up.
+        while let State::Listening { outside, .. } = &mut self.get_mut(id)?.state
+            && let Some(next) = outside.pop_front()
+        {
+            if matches!(self.get(next), Ok(client) if matches!(client.state, State::Connecting(listener) if listener == id)) {
+                self.join(next, id)?;
+                break;
+            }
+        }
+        Ok(accepted)
+    }
+
+    /// Whether a listener has no room for somebody who would wait.
+    fn is_full(&self, listener: SocketId) -> bool {
+        matches!(self.get(listener).map(|socket| &socket.state), Ok(State::Listening { backlog, waiting, .. }) if waiting.len() > *backlog)
+    }
+
+    /// Makes the other end for a client, and lets it wait at a listener.
+    fn join(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
+        let (there, here) = (self.get(listener)?, self.get(client)?);
+        let (family, style, protocol, listener_who, client_who) = (there.family, there.style, there.protocol, there.who, here.who);
+        let (options, local, remote) = (there.options.inherited(), there.local.clone(), here.local.clone());
+        let target = here.remote.clone();
+        let server = self.open(family, style, protocol, listener_who)?;
+        let socket = self.get_mut(server)?;
+        socket.options = options;
+        socket.state = State::Connected(client);
+        (socket.local, socket.remote) = match (target.as_ref().and_then(Address::internet), remote.internet()) {
+            (Some(target), Some(remote)) => {
+                let seen = |address| Address::Internet(in_family(family, plain(address)));
+                (seen(target), Some(seen(remote)))
+            }
+            _ => (local, Some(remote)),
+        };
+        socket.other = Some(client_who);
+        let socket = self.get_mut(client)?;
+        socket.state = State::Connected(server);
+        socket.other = Some(listener_who);
+        socket.pulse.other();
+        let socket = self.get_mut(listener)?;
+        socket.pulse.input();
+        if let State::Listening { waiting, .. } = &mut socket.state {
+            waiting.push_back(server);
+        }
+        Ok(server)
+    }
+
+    /// Connects a Unix socket to another, which was found by an address.
+    ///
+    /// # Errors
+    /// `EAGAIN`: it has no room yet. `ECONNREFUSED`: it does not listen. `EISCONN`, `EINVAL`: this one does not connect. `EPERM`: it talks to another.
+    pub fn connect_unix(&mut self, id: SocketId, target: SocketId, address: Address, who: Who) -> Result<(), Errno> {
+        if self.get(id)?.style == Style::Datagram {
+            if !self.may_send(id, target)? {
+                return Err(Errno::EPERM);
+            }
+            let socket = self.get_mut(id)?;
+            (socket.state, socket.remote, socket.other) = (State::Connected(target), Some(address), None);
+            return Ok(());
+        }
+        let listener = self.get(target)?;
+        if !listener.listens() || listener.reads_ended {
+            return Err(Errno::ECONNREFUSED);
+        }
+        if self.is_full(target) {
+            return Err(Errno::EAGAIN);
+        }
+        match self.get(id)?.state {
+            State::Idle => {}
+            State::Connected(_) => return Err(Errno::EISCONN),
+            _ => return Err(Errno::EINVAL),
+        }
+        let socket = self.get_mut(id)?;
+        socket.who = who;
+        socket.remote = Some(address);
+        self.join(id, target).map(|_| ())
+    }
+
+    /// Whether a datagram socket takes something from another.
+    ///
+    /// # Errors
+    /// `EBADF`: it is gone.
+    pub fn may_send(&self, from: SocketId, to: SocketId) -> Result<bool, Errno> {
+        Ok(self.get(to)?.peer().is_none_or(|peer| peer == from))
+    }
+
+    /// Connects a socket of the Internet. `waits`: it is called again while this says `EAGAIN`.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EINPROGRESS`, `EALREADY`: not yet, of one that waits or does not. `ECONNREFUSED`, `EISCONN`, `ENETUNREACH`.
+    pub fn connect_port(&mut self, id: SocketId, to: SocketAddr, waits: bool) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        if socket.style == Style::Datagram {
+            return self.connect_datagrams(id, to);
+        }
+        match socket.state {
+            State::Connecting(_) => return Err(if waits { Errno::EAGAIN } else { Errno::EALREADY }),
+            // It was refused, or is over already.
+            State::Idle | State::Closed if socket.untold => {
+                let error = socket.error.take().unwrap_or(Errno::ECONNABORTED);
+                self.disconnect(id)?;
+                return Err(error);
+            }
+            State::Idle => {}
+            State::Listening { .. } => return Err(Errno::EISCONN),
+            State::Connected(_) | State::Closed => {
+                let untold = core::mem::take(&mut socket.untold);
+                return if untold { Ok(()) } else { Err(Errno::EISCONN) };
+            }
+        }
+        let to = self.reachable(id, to)?;
+        self.bind_any_port(id)?;
+        self.settle_host(id, to)?;
+        let socket = self.get_mut(id)?;
+        socket.remote = Some(Address::Internet(in_family(socket.family, to)));
+        (socket.reads_ended, socket.sends_ended) = (false, false);
+        let found = self.at_address(Style::Stream, to, None);
+        match found {
+            None => self.refuse(id)?,
+            Some(listener) if self.is_full(listener) => {
+                self.get_mut(id)?.state = State::Connecting(listener);
+                if let State::Listening { outside, .. } = &mut self.get_mut(listener)?.state {
+                    outside.push_back(id);
+                }
+            }
+            Some(listener) => {
+                self.join(id, listener)?;
+            }
+        }
+        let socket = self.get_mut(id)?;
+        socket.untold = true;
+        if waits { self.connect_port(id, to, true) } else { Err(Errno::EINPROGRESS) }
+    }
+
+    /// Tells a client that nobody listens.
+    fn refuse(&mut self, id: SocketId) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        socket.reset(Errno::ECONNREFUSED);
+        (socket.state, socket.remote, socket.untold) = (State::Idle, None, true);
+        if !socket.chose_port {
+            self.unbind(id)?;
+        }
+        Ok(())
+    }
+
+    fn connect_datagrams(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let to = self.reachable(id, to)?;
+        self.bind_any_port(id)?;
+        self.settle_host(id, to)?;
+        let socket = self.get_mut(id)?;
+        socket.remote = Some(Address::Internet(in_family(socket.family, to)));
+        // Where it goes is asked for each datagram.
+        socket.state = State::Connected(id);
+        Ok(())
+    }
+
+    /// Where an address leads that a socket names: the cell itself.
+    ///
+    /// # Errors
+    /// `ENETUNREACH`: nowhere.
+    pub fn reachable(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
+        let socket = self.get(id)?;
+        let host = match to.ip().to_canonical() {
+            IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(host) if host.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            host => host,
+        };
+        let excluded = socket.family == Family::Internet6 && socket.options.only6 && host.is_ipv4();
+        if excluded || !is_here(host) { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
+    }
+
+    /// Gives a socket that is bound to every host the one from which it reaches another.
+    fn settle_host(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        let Some(local) = socket.local.internet() else { return Ok(()) };
+        if plain(local).ip().is_unspecified() {
+            let host = if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            socket.local = Address::Internet(in_family(socket.family, SocketAddr::new(host, local.port())));
+        }
+        Ok(())
+    }
+
+    /// Takes a connection back, as connecting to no address at all does. Returns files that nobody received.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is one of those that cannot.
+    pub fn disconnect(&mut self, id: SocketId) -> Result<Vec<usize>, Errno> {
+        let socket = self.get(id)?;
+        let mut files = Vec::new();
+        match (socket.family, socket.style) {
+            (Family::Unix, Style::Datagram) => {
+                let peer = socket.peer();
+                let socket = self.get_mut(id)?;
+                let lost = !socket.queue.is_empty() && peer.is_some();
+                (socket.state, socket.remote) = (State::Idle, None);
+                if lost {
+                    files = socket.queue.clear();
+                    if let Some(peer) = peer.and_then(|peer| self.get_mut(peer).ok()).filter(|other| other.peer() == Some(id)) {
+                        peer.fail(Errno::ECONNRESET);
+                    }
+                }
+            }
+            (Family::Unix | Family::Netlink, _) => return Err(Errno::EINVAL),
+            (_, Style::Datagram) => {
+                let socket = self.get_mut(id)?;
+                (socket.state, socket.remote) = (State::Idle, None);
+                if !socket.chose_port {
+                    self.unbind(id)?;
+                }
+            }
+            _ => {
+                let connects = matches!(self.get(id)?.state, State::Connected(_) | State::Connecting(_));
+                files = self.leave(id, true)?;
+                let socket = self.get_mut(id)?;
+                (socket.state, socket.remote) = (State::Idle, None);
+                if connects {
+                    socket.fail(Errno::ECONNRESET);
+                }
+                (socket.reads_ended, socket.sends_ended, socket.finished, socket.untold) = (false, false, false, false);
+                files.extend(socket.queue.clear());
+                if !socket.chose_port {
+                    self.unbind(id)?;
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Ends directions of a socket: 0 what it reads, 1 what it sends, 2 both.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such direction; `ENOTCONN`. The last of the results: files that nobody received.
+    pub fn shutdown(&mut self, id: SocketId, how: u64) -> Result<Vec<usize>, Errno> {
+        if how > 2 {
+            return Err(Errno::EINVAL);
+        }
+        let ended = how + 1;
+        let socket = self.get_mut(id)?;
+        if socket.is_tcp() && !matches!(socket.state, State::Connected(_) | State::Idle | State::Closed) {
+            return if socket.listens() && ended & READS == 0 { Ok(Vec::new()) } else { self.disconnect(id) };
+        }
+        socket.reads_ended |= ended & READS != 0;
+        socket.sends_ended |= ended & SENDS != 0;
+        socket.pulse.other();
+        let Some(peer) = socket.peer() else {
+            return if socket.family == Family::Unix { Ok(Vec::new()) } else { Err(Errno::ENOTCONN) };
+        };
+        if socket.is_tcp() {
+            if ended & SENDS != 0 {
+                if socket.finished {
+                    socket.end_both();
+                    socket.state = State::Closed;
+                }
+                self.finish(peer);
+            }
+        } else if socket.needs_connection()
+            && let Ok(peer) = self.get_mut(peer)
+        {
+            peer.reads_ended |= ended & SENDS != 0;
+            peer.sends_ended |= ended & READS != 0;
+            peer.pulse.other();
+        }
+        Ok(Vec::new())
+    }
+
+    /// Tells a socket of TCP that the other end sends nothing more.
+    fn finish(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get_mut(id)
+            && !core::mem::replace(&mut socket.finished, true)
+        {
+            socket.reads_ended = true;
+            socket.pulse.other();
+            if socket.sends_ended {
+                socket.state = State::Closed;
+            }
+        }
+    }
+
+    /// Tells the other end of a connection of TCP that this one is gone without having read all.
+    pub(super) fn break_off(&mut self, peer: SocketId) {
+        if let Ok(peer) = self.get_mut(peer) {
+            peer.reset(if peer.finished { Errno::EPIPE } else { Errno::ECONNRESET });
+        }
+    }
+
+    /// Tells everybody whom a socket is connected to that it goes. Returns files that nobody received.
+    fn leave(&mut self, id: SocketId, breaks_off: bool) -> Result<Vec<usize>, Errno> {
+        let mut files = Vec::new();
+        let socket = self.get_mut(id)?;
+        let unread = !socket.queue.is_empty();
+        let (is_tcp, connects) = (socket.is_tcp(), socket.needs_connection());
+        match core::mem::replace(&mut socket.state, State::Idle) {
+            State::Connected(peer) if is_tcp => {
+                if unread || breaks_off {
+                    self.break_off(peer);
+                } else {
+                    self.finish(peer);
+                }
+            }
+            State::Connected(peer) if connects => {
+                if let Ok(peer) = self.get_mut(peer) {
+                    peer.end_both();
+                    if unread || breaks_off {
+                        peer.fail(Errno::ECONNRESET);
+                    }
+                }
+            }
+            State::Listening { waiting, outside, .. } => {
+                for waiting in waiting {
+                    files.extend(self.leave(waiting, true)?);
+                    files.extend(self.remove(waiting).map(|mut socket| socket.queue.clear()).unwrap_or_default());
+                }
+                for client in outside {
+                    if matches!(self.get(client), Ok(client) if matches!(client.state, State::Connecting(listener) if listener == id)) {
+                        self.refuse(client)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(files)
+    }
+
+    /// Closes a socket. Returns the files that nobody received.
+    pub fn close(&mut self, id: SocketId) -> Vec<usize> {
+        let Ok(socket) = self.get(id) else { return Vec::new() };
+        let breaks_off = socket.is_tcp() && socket.options.linger == Some(0);
+        let mut files = self.leave(id, breaks_off).unwrap_or_default();
+        if let Some(mut socket) = self.remove(id) {
+            files.extend(socket.queue.clear());
+        }
+        files
+    }
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes through sockets.
+
+use core::net::SocketAddr;
+
+use super::address::{Address, in_family, plain};
+use super::options::level;
+use super::queue::{Beside, Packet, Received};
+use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
+use crate::errno::Errno;
+
+/// Bytes of the largest datagram of UDP.
+const UDP_MAX: usize = 65507;
+/// Datagrams that may wait at a Unix socket for others than its own peer, less one, as `/proc/sys/net/unix/max_dgram_qlen` says.
+const DATAGRAMS_MAX: usize = 10;
+/// Bytes that Linux keeps of what a Unix socket may send at once.
+const UNIX_RESERVE: usize = 32;
+
+/// Where something is sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// What the socket is connected to.
+    Connected,
+    /// This Unix socket.
+    Unix(SocketId),
+    /// This address.
+    Internet(SocketAddr),
+}
+
+/// What is sent: how many bytes, what beside them, and what fills in the bytes, which says how many it did.
+pub struct Sending<'a> {
+    /// How many bytes.
+    pub length: usize,
+    /// What goes with them.
+    pub beside: Beside,
+    /// The last of them is urgent.
+    pub urgent: bool,
+    /// Fills what it is handed.
+    pub give: &'a mut dyn FnMut(&mut [u8]) -> usize,
+}
+
+/// How something is received: how much, how, and what takes it, which says how many bytes it did.
+pub struct Receiving<'a> {
+    /// Room for so many bytes.
+    pub room: usize,
+    /// What is received stays.
+    pub peeks: bool,
+    /// Whoever receives would wait.
+    pub waits: bool,
+    /// Takes what it is handed.
+    pub take: &'a mut dyn FnMut(&[u8]) -> usize,
+}
+
+impl Socket {
+    /// How many bytes may wait at the other end of a stream.
+    fn send_limit(&self) -> usize {
+        self.options.send_limit(self.is_tcp())
+    }
+
+    /// Takes bytes of a stream in.
+    fn take_in(&mut self, room: usize, beside: Beside, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        self.pulse.input();
+        self.queue.push(room, beside, give)
+    }
+
+    /// Takes bytes of a stream in, and an urgent one.
+    fn take_urgent(&mut self, before: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        const IN_LINE: u32 = 10;
+        if before > 0 {
+            let done = self.take_in(before, Beside::default(), give)?;
+            if done < before {
+                return Ok(done);
+            }
+        }
+        let mut byte = [0];
+        if give(&mut byte) == 0 {
+            return if before > 0 { Ok(before) } else { Err(Errno::EFAULT) };
+        }
+        let in_line = self.kept_option(level::SOCKET, IN_LINE).is_some_and(|value| value != 0);
+        self.pulse.other();
+        self.queue.push_urgent(byte[0], in_line, Who::default())?;
+        Ok(before + 1)
+    }
+}
+
+/// Whether so many datagrams wait at a Unix socket that others than its own peer have to.
+pub(super) fn is_crowded(socket: &Socket) -> bool {
+    socket.queue.count() > DATAGRAMS_MAX
+}
+
+impl Sockets {
+    /// Sends. Returns how many bytes: of a stream as many as there is room for. Open files that go with them count from then on.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is no room. `EPIPE`, `ECONNRESET`, `ECONNREFUSED`, `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`,
+    /// `EFAULT`, `ENOMEM`.
+    pub fn send(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+        let socket = self.get(id)?;
+        match (socket.family, socket.style) {
+            (Family::Unix, Style::Stream) => self.send_stream(id, to, sending),
+            (Family::Unix, Style::Packets) => self.send_packet(id, sending),
+            (Family::Unix, Style::Datagram) => self.send_datagram(id, to, sending),
+            (_, Style::Stream) => self.send_tcp(id, sending),
+            (Family::Internet4 | Family::Internet6, _) => self.send_udp(id, to, sending),
+            (Family::Netlink, _) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// Sends bytes that the libOS has, to what a socket is connected to. Returns how many.
+    ///
+    /// # Errors
+    /// Those of [`Sockets::send`].
+    pub fn send_bytes(&mut self, id: SocketId, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut give = giving(bytes);
+        self.send(id, &Destination::Connected, Sending { length: bytes.len(), beside: Beside::default(), urgent: false, give: &mut give })
+    }
+
+    fn send_tcp(&mut self, id: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
+        let socket = self.get_mut(id)?;
+        if matches!(socket.state, State::Connecting(_)) {
+            return Err(Errno::EAGAIN);
+        }
+        let limit = socket.send_limit();
+        let Some(peer) = socket.peer().filter(|_| socket.error.is_none() && !socket.sends_ended) else {
+            return Err(socket.error.take().unwrap_or(Errno::EPIPE));
+        };
+        if sending.length == 0 {
+            return Ok(0);
+        }
+        match self.get_mut(peer) {
+            Ok(other) if !(other.reads_ended && other.sends_ended) => {
+                let room = limit.saturating_sub(other.queue.used()).min(sending.length);
+                match room {
+                    0 => Err(Errno::EAGAIN),
+                    _ if sending.urgent && room == sending.length => other.take_urgent(room - 1, sending.give),
+                    _ => other.take_in(room, Beside::default(), sending.give),
+                }
+            }
+            // Nobody reads it: that is the answer to the next.
+            other => {
+                if let Ok(other) = other {
+                    other.reset(Errno::ECONNRESET);
+                }
+                self.break_off(id);
+                Ok(sending.length)
+            }
+        }
+    }
+
+    fn send_stream(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+        let socket = self.get(id)?;
+        let limit = socket.send_limit();
+        let peer = match (socket.peer(), to) {
+            (Some(_), Destination::Unix(_)) => return Err(Errno::EISCONN),
+            (None, Destination::Unix(_)) => return Err(Errno::EOPNOTSUPP),
+            (None, _) => return Err(Errno::ENOTCONN),
+            (Some(peer), _) => peer,
+        };
+        if socket.sends_ended {
+            return Err(Errno::EPIPE);
+        }
+        if sending.length == 0 {
+            return Ok(0);
+        }
+        let other = self.get_mut(peer).map_err(|_| Errno::EPIPE)?;
+        if other.reads_ended {
+            return Err(Errno::EPIPE);
+        }
+        let room = limit.saturating_sub(other.queue.used()).min(sending.length);
+        if room == 0 { Err(Errno::EAGAIN) } else { other.take_in(room, sending.beside, sending.give) }
+    }
+
+    fn send_packet(&mut self, id: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
+        let socket = self.get_mut(id)?;
+        socket.take_error()?;
+        let peer = socket.peer().ok_or(Errno::ENOTCONN)?;
+        self.deliver(id, peer, sending)
+    }
+
+    fn send_datagram(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+        let socket = self.get_mut(id)?;
+        if sending.length > socket.send_limit() - UNIX_RESERVE {
+            return Err(Errno::EMSGSIZE);
+        }
+        socket.take_error()?;
+        if socket.sends_ended {
+            return Err(Errno::EPIPE);
+        }
+        let (target, is_peer) = match (to, socket.peer()) {
+            (Destination::Unix(target), peer) => (*target, peer == Some(*target)),
+            (_, Some(peer)) => (peer, true),
+            _ => return Err(Errno::ENOTCONN),
+        };
+        if self.get(target).is_err() {
+            let socket = self.get_mut(id)?;
+            if is_peer {
+                (socket.state, socket.remote) = (State::Idle, None);
+            }
+            return Err(Errno::ECONNREFUSED);
+        }
+        if !self.may_send(id, target)? {
+            return Err(Errno::EPERM);
+        }
+        self.deliver(id, target, sending)
+    }
+
+    /// Puts a piece into the queue of a Unix socket.
+    fn deliver(&mut self, id: SocketId, to: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
+        let socket = self.get(id)?;
+        let limit = socket.send_limit();
+        if sending.length > limit - UNIX_RESERVE {
+            return Err(Errno::EMSGSIZE);
+        }
+        if socket.sends_ended {
+            return Err(Errno::EPIPE);
+        }
+        let from = socket.local.clone();
+        let other = self.get_mut(to).map_err(|_| Errno::EPIPE)?;
+        if other.reads_ended {
+            return Err(Errno::EPIPE);
+        }
+        let is_mutual = to == id || other.peer() == Some(id);
+        if other.queue.used() >= limit || !is_mutual && is_crowded(other) {
+            return Err(Errno::EAGAIN);
+        }
+        other.queue.push_whole(sending.length, from, sending.beside, sending.give)?;
+        other.pulse.input();
+        Ok(sending.length)
+    }
+
+    fn send_udp(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+        self.bind_any_port(id)?;
+        let socket = self.get(id)?;
+        let to = match (to, socket.remote.as_ref().and_then(Address::internet)) {
+            (Destination::Internet(to), _) if to.port() == 0 => return Err(Errno::EINVAL),
+            (Destination::Internet(to), _) => *to,
+            (_, Some(remote)) => remote,
+            _ => return Err(Errno::EDESTADDRREQ),
+        };
+        let to = self.reachable(id, to)?;
+        if sending.length > UDP_MAX {
+            return Err(Errno::EMSGSIZE);
+        }
+        let socket = self.get_mut(id)?;
+        socket.take_error()?;
+        if socket.sends_ended {
+            return Err(Errno::EPIPE);
+        }
+        let from = self.source(id, to)?;
+        let packet = self.packet(id, to, sending.beside.packet)?;
+        let Some(target) = self.at_address(Style::Datagram, to, Some(from)) else {
+            let socket = self.get_mut(id)?;
+            // Only who is connected to where nobody is hears of it.
+            if socket.remote.as_ref().and_then(Address::internet).map(plain) == Some(to) {
+                socket.fail(Errno::ECONNREFUSED);
+            }
+            return Ok(sending.length);
+        };
+        let other = self.get_mut(target)?;
+        let from = Address::Internet(in_family(other.family, from));
+        // What finds no room is lost, as on any network.
+        if other.queue.used() < other.options.receive_buffer {
+            other.queue.push_whole(sending.length, from, Beside { packet, ..Beside::default() }, sending.give)?;
+            other.pulse.input();
+        }
+        Ok(sending.length)
+    }
+
+    /// What a packet to an address says of itself: what it is given to say, or what the socket is told to.
+    fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
+        const TTL: u32 = 2;
+        const TOS: u32 = 1;
+        const HOPS: u32 = 16;
+        const CLASS: u32 = 67;
+        let socket = self.get(id)?;
+        let (level, hops, class) = if to.is_ipv6() { (level::IPV6, HOPS, CLASS) } else { (level::IP, TTL, TOS) };
+        let usual = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
+        let said = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| usual(option)));
+        Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()) })
+    }
+
+    /// The address that a datagram to another comes from.
+    fn source(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
+        use core::net::{Ipv4Addr, Ipv6Addr};
+        let local = plain(self.get(id)?.local.internet().ok_or(Errno::EINVAL)?);
+        Ok(match (local.ip().is_unspecified(), to.is_ipv4()) {
+            (false, _) => local,
+            (true, true) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), local.port()),
+            (true, false) => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), local.port()),
+        })
+    }
+
+    /// Receives: nothing at the end.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is nothing yet. `ENOTCONN`, `EINVAL`, `ECONNRESET`, `ECONNREFUSED`, `EFAULT`.
+    pub fn receive(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
+        let socket = self.get(id)?;
+        let (sender, was_crowded) = (socket.peer().filter(|peer| *peer != id), is_crowded(socket));
+        let had_room = sender.is_none_or(|sender| self.has_room(sender));
+        let received = self.receive_here(id, receiving)?;
+        if let Some(sender) = sender.filter(|sender| !had_room && self.has_room(*sender)) {
+            self.get_mut(sender)?.pulse.output();
+        }
+        if was_crowded && !is_crowded(self.get(id)?) {
+            self.tell_senders(id);
+        }
+        Ok(received)
+    }
+
+    /// Tells everybody who is connected to a datagram socket that it has room.
+    fn tell_senders(&mut self, id: SocketId) {
+        for socket in self.sockets.iter_mut().flatten().filter(|socket| socket.peer() == Some(id)) {
+            socket.pulse.output();
+        }
+    }
+
+    /// Receives the urgent byte of a connection. Returns how many bytes that is.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none, or it stands in the stream. `EOPNOTSUPP`: what goes through this socket is never urgent.
+    pub fn receive_urgent(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
+        let socket = self.get_mut(id)?;
+        if !socket.is_tcp() {
+            return Err(if socket.style == Style::Stream { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+        }
+        let byte = socket.queue.take_urgent(receiving.peeks).ok_or(Errno::EINVAL)?;
+        let bytes = if receiving.room > 0 { (receiving.take)(&[byte]) } else { 0 };
+        Ok(Received { bytes, whole: 1, ..Received::default() })
+    }
+
+    fn receive_here(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
+        let Receiving { room, peeks, waits, take } = receiving;
+        let socket = self.get_mut(id)?;
+        let is_tcp = socket.is_tcp();
+        match socket.style {
+            Style::Stream => {
+                match socket.state {
+                    State::Connected(_) => {}
+                    _ if !is_tcp => return Err(Errno::EINVAL),
+                    State::Listening { .. } => return Err(Errno::ENOTCONN),
+                    _ => {}
+                }
+                if !socket.queue.is_empty() {
+                    return socket.queue.take(room, peeks, is_tcp || !socket.options.passes_who, take);
+                }
+                if !peeks {
+                    socket.queue.pass_mark();
+                }
+                if is_tcp && socket.finished {
+                    return Ok(Received::default());
+                }
+                socket.take_error()?;
+                match socket.state {
+                    _ if socket.reads_ended => Ok(Received::default()),
+                    State::Idle | State::Closed => Err(Errno::ENOTCONN),
+                    _ => Err(Errno::EAGAIN),
+                }
+            }
+            Style::Datagram | Style::Packets => {
+                if socket.style == Style::Packets && socket.peer().is_none() {
+                    return Err(Errno::ENOTCONN);
+                }
+                socket.take_error()?;
+                match socket.queue.take_whole(room, peeks, take)? {
+                    Some(received) => Ok(received),
+                    None if socket.reads_ended && (waits || socket.style == Style::Packets) => Ok(Received::default()),
+                    None => Err(Errno::EAGAIN),
+                }
+            }
+        }
+    }
+
+    /// Puts a piece into a socket's own queue, as an answer.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn answer(&mut self, id: SocketId, from: Address, bytes: &[u8]) -> Result<(), Errno> {
+        let mut give = giving(bytes);
+        let socket = self.get_mut(id)?;
+        socket.pulse.input();
+        socket.queue.push_whole(bytes.len(), from, Beside::default(), &mut give)
+    }
+}
+
+/// Hands out bytes.
+fn giving(bytes: &[u8]) -> impl FnMut(&mut [u8]) -> usize {
+    let mut rest = bytes;
+    move |room| {
+        let (piece, left) = rest.split_at(room.len().min(rest.len()));
+        room[..piece.len()].copy_from_slice(piece);
+        rest = left;
+        piece.len()
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open files as `epoll` sees them: what they answer, and which of them may watch which.
+
+use alloc::vec::Vec;
+
+use pando_rt::clock;
+
+use super::epoll::{Answer, Epoll, EpollId, Interest, Key, NESTING_MAX, how};
+use super::pty::End;
+use super::pulse::{self, Pulse};
+use super::readiness::{POLLERR, POLLHUP, POLLIN, POLLOUT, READING};
+use super::{Files, Kind, OpenFile, flag};
+use crate::errno::Errno;
+use crate::signals::Set;
+use crate::wait::Channel;
+
+/// What `epoll_ctl` does with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds it.
+    Add(Interest),
+    /// Removes it.
+    Remove,
+    /// Changes it.
+    Modify(Interest),
+}
+
+impl Files {
+    /// Makes an instance of epoll. Returns its descriptor.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn create_epoll(&mut self, close_on_exec: bool) -> Result<u64, Errno> {
+        let id = self.epolls.create();
+        self.insert(OpenFile::new(Kind::Epoll(id), flag::READ_WRITE), close_on_exec)
+    }
+
+    /// The instance that a descriptor stands for.
+    ///
+    /// # Errors
+    /// `EBADF`; `EINVAL`: it is none.
+    pub fn epoll(&self, fd: u64) -> Result<EpollId, Errno> {
+        if let Kind::Epoll(id) = self.look(fd)?.kind { Ok(id) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Changes what an instance watches. `change` fails if what it is given cannot be read, or nothing is to be done.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl`.
+    pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<Change, Errno>) -> Result<(), Errno> {
+        let (watcher, key) = (self.index(epoll)?, Key { file: self.index(fd)?, fd: fd as u32 });
+        let file = self.look(fd)?;
+        if file.is_name() || self.look(epoll)?.is_name() {
+            return Err(Errno::EBADF);
+        }
+        if !file.can_be_watched() {
+            return Err(Errno::EPERM);
+        }
+        let id = self.epoll(epoll)?;
+        if watcher == key.file {
+            return Err(Errno::EINVAL);
+        }
+        let inner = if let Kind::Epoll(inner) = file.kind { Some(inner) } else { None };
+        let change = change()?;
+        check_exclusive(change, inner)?;
+        if let (Change::Add(_), Some(inner)) = (change, inner) {
+            let below = self.nesting(inner, id, 0).ok_or(Errno::ELOOP)?;
+            if below + 1 + self.nesting_above(id, 0) > NESTING_MAX {
+                return Err(Errno::ELOOP);
+            }
+        }
+        let answer = self.answer(key.file);
+        self.with_epoll(id, |epoll, _| match change {
+            Change::Add(interest) => epoll.add(key, interest, answer),
+            Change::Remove => epoll.remove(key),
+            Change::Modify(interest) => epoll.change(key, interest, answer),
+        })?;
+        // Who waits for it waits for other files now.
+        self.note_change(epoll);
+        Ok(())
+    }
+
+    /// Gives up to `max` events of an instance. Returns how many.
+    ///
+    /// # Errors
+    /// `EINVAL`; that of `give`.
+    pub fn collect_epoll(
+        &mut self,
+        id: EpollId,
+        max: usize,
+        give: impl FnMut(usize, Interest) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        self.with_epoll(id, |epoll, files| epoll.collect(max, |key| files.answer(key.file), give))
+    }
+
+    fn with_epoll<T>(&mut self, id: EpollId, act: impl FnOnce(&mut Epoll, &Files) -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut epoll = self.epolls.take(id)?;
+        let result = act(&mut epoll, self);
+        self.epolls.put(id, epoll);
+        result
+    }
+
+    /// How deep an instance watches others. `None`: `above` is among them, or it is too deep.
+    fn nesting(&self, id: EpollId, above: EpollId, depth: usize) -> Option<usize> {
+        if id == above || depth > NESTING_MAX {
+            return None;
+        }
+        let Some(epoll) = self.epolls.get(id) else { return Some(0) };
+        epoll.files().filter_map(|file| self.epoll_of(file)).try_fold(0, |deepest, inner| {
+            let below = self.nesting(inner, above, depth + 1)?;
+            Some(deepest.max(below + 1))
+        })
+    }
+
+    /// How deep an instance is watched by others.
+    fn nesting_above(&self, id: EpollId, depth: usize) -> usize {
+        if depth > NESTING_MAX {
+            return depth;
+        }
+        let watches =
+            |other: EpollId| self.epolls.get(other).is_some_and(|epoll| epoll.files().any(|file| self.epoll_of(file) == Some(id)));
+        let above = self.epolls.ids().filter(|other| watches(*other)).map(|other| self.nesting_above(other, depth + 1) + 1);
+        above.max().unwrap_or_default()
+    }
+
+    fn epoll_of(&self, file: usize) -> Option<EpollId> {
+        match self.open.get(file)? {
+            Some((OpenFile { kind: Kind::Epoll(id), .. }, _)) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// What an open file answers now.
+    fn answer(&self, file: usize) -> Answer {
+        let Some(Some((file, _))) = self.open.get(file) else { return Answer::default() };
+        Answer { ready: self.ready_for(file), pulse: self.pulse_of(file) }
+    }
+
+    /// When an open file last became ready.
+    fn pulse_of(&self, file: &OpenFile) -> Pulse {
+        match &file.kind {
+            Kind::Console { .. } if file.readable() => self.input.unwrap_or_default(),
+            Kind::Pipe(id) => {
+                self.pipes.get(*id).map_or_else(|_| Pulse::default(), |pipe| pipe.pulse.seen_by(file.readable(), file.writable()))
+            }
+            Kind::Event(event) => event.pulse,
+            Kind::Master(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(End::Master)),
+            Kind::Slave(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(End::Slave)),
+            Kind::Socket(id) => self.sockets.get(*id).map_or_else(|_| Pulse::default(), |socket| socket.pulse),
+            Kind::Timer(id) => self.timers.get(*id).map_or_else(|_| Pulse::default(), super::timerfd::TimerFile::pulse),
+            Kind::Epoll(id) => self.epolls.get(*id).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| self.answer(key.file))),
+            Kind::Inotify(id) => self.inotifies.get(*id).map_or_else(Pulse::default, |inotify| inotify.pulse),
+            Kind::Signals(_) => self.signals.1,
+            Kind::Messages(id) => self.queues.get(*id).map_or_else(|_| Pulse::default(), |queue| queue.pulse),
+            Kind::Process(id) => self.watched.get(*id).map_or_else(|_| Pulse::default(), |watched| watched.pulse),
+            _ => Pulse::default(),
+        }
+    }
+
+    /// Whether a wait of this instance would return something.
+    pub(super) fn epoll_ready(&self, id: EpollId) -> u16 {
+        let is_ready = self.epolls.get(id).is_some_and(|epoll| epoll.is_ready(|key| self.answer(key.file)));
+        if is_ready { READING } else { 0 }
+    }
+
+    /// Adds the channels of all files that an instance watches.
+    pub(super) fn add_channels_of_epoll(&self, id: EpollId, channels: &mut Vec<Channel>) {
+        for file in self.epolls.get(id).into_iter().flat_map(Epoll::files) {
+            self.add_channels(file, channels);
+        }
+    }
+
+    /// Whether what an instance answers depends on the console's input.
+    #[must_use]
+    pub fn epoll_asks_input(&self, id: EpollId) -> bool {
+        let is_input = |file: usize| self.open.get(file).and_then(Option::as_ref).is_some_and(|(file, _)| self.is_input(file));
+        self.epolls.get(id).is_some_and(|epoll| epoll.files().any(is_input))
+    }
+
+    /// Takes note of whether the console's input can be read.
+    pub fn saw_input(&mut self, ready: bool) {
+        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(pulse::moment()))) } else { None };
+    }
+
+    /// Takes note that something may have come to the console's input.
+    pub fn saw_more_input(&mut self) {
+        // Whoever looks finds that it became readable.
+        self.input = None;
+    }
+
+    /// Takes note of the signals that wait, and of when the last one came.
+    pub fn saw_signals(&mut self, pending: Set, last: u64) {
+        self.signals = (pending, Pulse::of_input(last));
+    }
+
+    /// Takes note of timers that have run out.
+    pub fn saw_time(&mut self) {
+        if self.timers.next().is_some() {
+            self.timers.expire(clock::now());
+        }
+    }
+}
+
+/// Checks that what is to be exclusive can be.
+fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> {
+    const ALLOWED: u32 = (POLLIN | POLLOUT | POLLERR | POLLHUP) as u32 | how::WAKE_UP | how::EDGE | how::EXCLUSIVE;
+    let is_wrong = match change {
+        Change::Add(Interest { events, .. }) => events & how::EXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
+        Change::Modify(Interest { events, .. }) => events & how::EXCLUSIVE != 0,
+        Change::Remove => false,
+    };
+    if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+impl OpenFile {
+    /// Whether it can say that it has become ready: those that always are cannot.
+    fn can_be_watched(&self) -> bool {
+        !matches!(self.kind, Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) | Kind::Device(..))
+    }
+}

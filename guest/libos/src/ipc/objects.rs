@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What System V's objects have in common: keys, numbers, owners and permissions.
+
+use alloc::collections::BTreeMap;
+
+use crate::credentials::Credentials;
+use crate::errno::Errno;
+
+/// The key of an object that is found by its number alone.
+pub const PRIVATE: i32 = 0;
+/// Make an object if there is none.
+pub const CREATE: u64 = 0o1000;
+/// It must not be there.
+pub const EXCLUSIVE: u64 = 0o2000;
+/// Permission to read.
+pub const READ: u64 = 0o444;
+/// Permission to change.
+pub const WRITE: u64 = 0o222;
+
+/// A number is a place in the table and, above it, how often places have been given again.
+const PLACE_BITS: u32 = 15;
+const SEQUENCES: u32 = 1 << (31 - PLACE_BITS);
+
+/// An object with who may do what with it.
+#[derive(Debug)]
+pub struct Object<T> {
+    /// By which programs find it.
+    pub key: i32,
+    /// Its number.
+    pub number: u32,
+    /// The user that it belongs to, and the group.
+    pub owner: [u32; 2],
+    /// Those that made it.
+    pub maker: [u32; 2],
+    /// What owner, group and others may do.
+    pub permissions: u32,
+    /// Seconds since 1970 when this was changed last.
+    pub changed: u64,
+    /// What it is.
+    pub what: T,
+}
+
+impl<T> Object<T> {
+    /// Whether somebody may do what the bits say, for owner, group or others.
+    #[must_use]
+    pub fn allows(&self, who: &Credentials, wanted: u64) -> bool {
+        let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
+        let groups = [self.owner[1], self.maker[1]];
+        let shift = match () {
+            () if self.is_of(who) => 6,
+            () if groups.into_iter().any(|group| who.is_in(group)) => 3,
+            () => 0,
+        };
+        wanted & !u64::from(self.permissions >> shift) == 0 || who.is_root()
+    }
+
+    /// Fails unless somebody may do what the bits say.
+    ///
+    /// # Errors
+    /// `EACCES`.
+    pub fn check(&self, who: &Credentials, wanted: u64) -> Result<(), Errno> {
+        if self.allows(who, wanted) { Ok(()) } else { Err(Errno::EACCES) }
+    }
+
+    /// Fails unless somebody may change whose it is, and remove it.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
+        if self.is_of(who) || who.is_root() { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    fn is_of(&self, who: &Credentials) -> bool {
+        [self.owner[0], self.maker[0]].contains(&who.user.effective)
+    }
+
+    /// How often places had been given again when it got its own.
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.number >> PLACE_BITS
+    }
+}
+
+/// The objects of a kind, by their places.
+#[derive(Debug)]
+pub struct Objects<T> {
+    objects: BTreeMap<u32, Object<T>>,
+    sequence: u32,
+    last: Option<u32>,
+}
+
+impl<T> Default for Objects<T> {
+    fn default() -> Objects<T> {
+        Objects { objects: BTreeMap::new(), sequence: 0, last: None }
+    }
+}
+
+impl<T> Objects<T> {
+    /// All, in order of their places.
+    pub fn all(&self) -> impl Iterator<Item = &Object<T>> {
+        self.objects.values()
+    }
+
+    /// The same, to be changed.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Object<T>> {
+        self.objects.values_mut()
+    }
+
+    /// The last place that is taken; 0 if none is.
+    #[must_use]
+    pub fn last_place(&self) -> u64 {
+        self.objects.last_key_value().map_or(0, |(place, _)| u64::from(*place))
+    }
+
+    /// The object at a place.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none.
+    pub fn at(&self, place: u64) -> Result<&Object<T>, Errno> {
+        u32::try_from(place).ok().and_then(|place| self.objects.get(&place)).ok_or(Errno::EINVAL)
+    }
+
+    /// The object of a number.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none. `EIDRM`: its place has been given to another.
+    pub fn get(&self, number: u64) -> Result<&Object<T>, Errno> {
+        let number = number as u32;
+        let object = self.objects.get(&place(number)).filter(|_| number.cast_signed() >= 0).ok_or(Errno::EINVAL)?;
+        if object.number == number { Ok(object) } else { Err(Errno::EIDRM) }
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// As for [`get`](Objects::get).
+    pub fn get_mut(&mut self, number: u64) -> Result<&mut Object<T>, Errno> {
+        let number = self.get(number)?.number;
+        self.objects.get_mut(&place(number)).ok_or(Errno::EINVAL)
+    }
+
+    /// The number of the object that a `get` call asks for. `None`: it is to be made.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`: it is not as large as wanted.
+    pub fn find(&self, who: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
+        let found = self.objects.values().find(|object| object.key == key && key != PRIVATE);
+        let Some(object) = found else {
+            return if flags & CREATE != 0 || key == PRIVATE { Ok(None) } else { Err(Errno::ENOENT) };
+        };
+        if flags & (CREATE | EXCLUSIVE) == CREATE | EXCLUSIVE {
+            return Err(Errno::EEXIST);
+        }
+        if !is_enough(&object.what) {
+            return Err(Errno::EINVAL);
+        }
+        object.check(who, flags)?;
+        Ok(Some(object.number.into()))
+    }
+
+    /// The number that the next object will have.
+    ///
+    /// # Errors
+    /// `ENOSPC`: there are as many as there may be.
+    pub fn next_number(&self, most: usize) -> Result<u32, Errno> {
+        let free = (0..most as u32).find(|place| !self.objects.contains_key(place)).ok_or(Errno::ENOSPC)?;
+        let sequence = if self.last.is_some_and(|last| free <= last) { (self.sequence + 1) % SEQUENCES } else { self.sequence };
+        Ok(sequence << PLACE_BITS | free)
+    }
+
+    /// Adds an object under the number that was to be the next.
+    pub fn add(&mut self, number: u32, key: i32, flags: u64, who: &Credentials, now: u64, what: T) {
+        let owner = [who.user.effective, who.group.effective];
+        (self.last, self.sequence) = (Some(place(number)), number >> PLACE_BITS);
+        let permissions = flags as u32 & 0o777;
+        self.objects.insert(place(number), Object { key, number, owner, maker: owner, permissions, changed: now, what });
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, number: u32) {
+        self.objects.remove(&place(number));
+    }
+
+    /// Lets nobody find an object by its key any more.
+    pub fn hide(&mut self, number: u32) {
+        if let Some(object) = self.objects.get_mut(&place(number)) {
+            object.key = PRIVATE;
+        }
+    }
+}
+
+const fn place(number: u32) -> u32 {
+    number & ((1 << PLACE_BITS) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CREATE, EXCLUSIVE, Objects, PRIVATE, READ, WRITE};
+    use crate::credentials::Credentials;
+    use crate::errno::Errno;
+
+    #[test]
+    fn numbers_are_not_given_again_soon() {
+        let (mut objects, who) = (Objects::<u8>::default(), Credentials::new(0, 0));
+        for round in 0..3 {
+            let number = objects.next_number(2).expect("there is room");
+            objects.add(number, PRIVATE, 0, &who, 0, round);
+            assert_eq!(objects.get(number.into()).map(|object| object.what), Ok(round));
+            objects.remove(number);
+            assert_eq!(objects.get(number.into()).err(), Some(Errno::EINVAL));
+        }
+        let third = objects.next_number(2).expect("there is room");
+        assert_eq!(third, 3 << 15);
+        objects.add(third, PRIVATE, 0, &who, 0, 3);
+        assert_eq!(
+            (objects.get(0).err(), objects.get(1).err(), objects.get(u64::MAX).err()),
+            (Some(Errno::EIDRM), Some(Errno::EINVAL), Some(Errno::EINVAL))
+        );
+        objects.add(objects.next_number(2).expect("there is room"), PRIVATE, 0, &who, 0, 4);
+        assert_eq!(objects.next_number(2), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn keys_lead_to_what_one_may_have() {
+        let (mut objects, owner, other) = (Objects::<u8>::default(), Credentials::new(5, 6), Credentials::new(7, 6));
+        objects.add(0, 9, 0o640, &owner, 0, 3);
+        assert_eq!((objects.find(&owner, 9, WRITE, |_| true), objects.find(&other, 9, READ, |_| true)), (Ok(Some(0)), Ok(Some(0))));
+        assert_eq!(objects.find(&other, 9, WRITE, |_| true), Err(Errno::EACCES));
+        assert_eq!(objects.find(&owner, 9, 0, |size| *size > 3), Err(Errno::EINVAL));
+        assert_eq!(objects.find(&owner, 9, CREATE | EXCLUSIVE, |_| true), Err(Errno::EEXIST));
+        assert_eq!((objects.find(&owner, 8, 0, |_| true), objects.find(&owner, 8, CREATE, |_| true)), (Err(Errno::ENOENT), Ok(None)));
+        assert_eq!(objects.find(&owner, PRIVATE, 0, |_| true), Ok(None));
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Queues of messages that have types.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::errno::Errno;
+use crate::process::ProcessNumber;
+
+/// Bytes that a message may have.
+pub const MESSAGE_MAX: u64 = 8192;
+/// Bytes that the messages of a queue may have, unless root says otherwise.
+pub const QUEUE_BYTES: u64 = 16_384;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its type, which is positive.
+    pub kind: i64,
+    /// What it says.
+    pub bytes: Vec<u8>,
+}
+
+/// Which message is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The first.
+    Any,
+    /// The first of this type.
+    Kind(i64),
+    /// The first of another type.
+    Not(i64),
+    /// The first of the lowest type up to this.
+    UpTo(i64),
+    /// The one at this place, which stays.
+    Copy(i64),
+}
+
+/// A queue of messages.
+#[derive(Debug)]
+pub struct Queue {
+    /// The messages, first come first.
+    messages: VecDeque<Message>,
+    /// Bytes of all of them.
+    pub used: u64,
+    /// Bytes that they may have.
+    pub room: u64,
+    /// Seconds since 1970 when something was sent and received last; 0: never.
+    pub times: [u64; 2],
+    /// Who sent and who received last; 0: nobody.
+    pub processes: [ProcessNumber; 2],
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { messages: VecDeque::new(), used: 0, room: QUEUE_BYTES, times: [0; 2], processes: [0; 2] }
+    }
+}
+
+impl Queue {
+    /// How many messages there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.messages.len() as u64
+    }
+
+    /// Whether a message of so many bytes has room: messages without bytes need some, too.
+    #[must_use]
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.used + bytes <= self.room && self.count() < self.room
+    }
+
+    /// Adds a message.
+    pub fn send(&mut self, message: Message, process: ProcessNumber, now: u64) {
+        self.used += message.bytes.len() as u64;
+        self.messages.push_back(message);
+        (self.times[0], self.processes[0]) = (now, process);
+    }
+
+    /// Takes a message of at most so many bytes. `None`: there is none.
+    ///
+    /// # Errors
+    /// `E2BIG`: it is larger, and is not to be cut.
+    pub fn receive(&mut self, wanted: Wanted, room: u64, cuts: bool, process: ProcessNumber, now: u64) -> Result<Option<Message>, Errno> {
+        let Some(place) = self.find(wanted) else { return Ok(None) };
+        if self.messages.get(place).is_some_and(|message| message.bytes.len() as u64 > room) && !cuts {
+            return Err(Errno::E2BIG);
+        }
+        if matches!(wanted, Wanted::Copy(_)) {
+            return Ok(self.messages.get(place).cloned());
+        }
+        let taken = self.messages.remove(place);
+        self.used -= taken.as_ref().map_or(0, |message| message.bytes.len() as u64);
+        (self.times[1], self.processes[1]) = (now, process);
+        Ok(taken)
+    }
+
+    fn find(&self, wanted: Wanted) -> Option<usize> {
+        let first = |is: &dyn Fn(&Message) -> bool| self.messages.iter().position(is);
+        match wanted {
+            Wanted::Any => first(&|_| true),
+            Wanted::Kind(kind) => first(&|message| message.kind == kind),
+            Wanted::Not(kind) => first(&|message| message.kind != kind),
+            Wanted::UpTo(most) => {
+                let lowest = self.messages.iter().map(|message| message.kind).filter(|kind| *kind <= most).min()?;
+                first(&|message| message.kind == lowest)
+            }
+            Wanted::Copy(place) => usize::try_from(place).ok().filter(|place| *place < self.messages.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Message, Queue, Wanted};
+    use crate::errno::Errno;
+
+    #[test]
+    fn messages_are_taken_by_their_types() {
+        let mut queue = Queue::default();
+        for (kind, text) in [(5, "five"), (2, "two"), (9, "nine"), (2, "again")] {
+            queue.send(Message { kind, bytes: text.as_bytes().to_vec() }, 1, 100);
+        }
+        let mut take = |wanted, room, cuts| queue.receive(wanted, room, cuts, 2, 200).map(|message| message.map(|message| message.bytes));
+        assert_eq!(take(Wanted::UpTo(4), 3, false), Ok(Some(b"two".to_vec())));
+        assert_eq!(take(Wanted::UpTo(4), 3, false), Err(Errno::E2BIG));
+        assert_eq!((take(Wanted::Copy(2), 9, false), take(Wanted::Copy(3), 9, false)), (Ok(Some(b"again".to_vec())), Ok(None)));
+        assert_eq!(take(Wanted::Not(5), 3, true), Ok(Some(b"nine".to_vec())));
+        assert_eq!((take(Wanted::Kind(9), 9, true), take(Wanted::Any, 9, true)), (Ok(None), Ok(Some(b"five".to_vec()))));
+        assert_eq!((queue.count(), queue.used, queue.times, queue.processes), (1, 5, [100, 200], [1, 2]));
+    }
+
+    #[test]
+    fn a_queue_is_full_of_bytes_or_of_messages() {
+        let mut queue = Queue { room: 3, ..Queue::default() };
+        assert!(queue.fits(3) && !queue.fits(4));
+        for _ in 0..3 {
+            assert!(queue.fits(0));
+            queue.send(Message { kind: 1, bytes: alloc::vec![] }, 1, 0);
+        }
+        assert!(!queue.fits(0));
+    }
+}

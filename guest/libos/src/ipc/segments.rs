@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments of shared memory in address spaces. Each lies where it was made, for all: attaching takes note of it, and who has noted it is who has it attached.
+
+use alloc::collections::BTreeSet;
+
+use pando_abi::{PAGE_SIZE, Permissions};
+use pando_rt::clock;
+use pando_rt::memory::{self, PageRange};
+
+use crate::errno::Errno;
+use crate::memory::AddressSpace;
+use crate::memory::regions::{Backing, Region};
+use crate::system::System;
+use crate::user::NANOSECONDS;
+
+/// The segments that pages show.
+fn numbers(memory: &AddressSpace, pages: PageRange) -> BTreeSet<u32> {
+    let number = |region: Region| if let Backing::Segment(number) = region.backing { Some(number) } else { None };
+    memory.pieces(pages).into_iter().filter_map(|(_, region)| number(region)).collect()
+}
+
+impl System {
+    /// Makes the memory of a segment, which nobody has attached yet.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn make_segment(&mut self, number: u32, bytes: u64) -> Result<PageRange, Errno> {
+        if bytes / PAGE_SIZE > memory::total() {
+            return Err(Errno::ENOMEM);
+        }
+        let pages = self.free_shared(bytes)?;
+        let region = Region { permissions: Permissions::READ_WRITE, backing: Backing::Segment(number) };
+        self.memory.map(pages, region.permissions, region.backing)?;
+        self.memory.forget(pages);
+        self.others.shared.put(pages, region);
+        Ok(pages)
+    }
+
+    /// Attaches a segment to the running process, perhaps once more.
+    ///
+    /// # Errors
+    /// `EINVAL`: something else lies there.
+    pub fn attach(&mut self, number: u32, pages: PageRange, writes: bool) -> Result<(), Errno> {
+        let permissions = if writes { Permissions::READ_WRITE } else { Permissions::READ };
+        let backing = Backing::Segment(number);
+        if self.memory.is_free(pages) {
+            self.memory.note(pages, Region { permissions, backing });
+        } else if self.memory.is_covered(pages) && self.memory.pieces(pages).iter().all(|(_, region)| region.backing == backing) {
+            self.memory.map_again(pages);
+        } else {
+            return Err(Errno::EINVAL);
+        }
+        self.stamp_segment(number, 0);
+        Ok(())
+    }
+
+    /// Detaches the segment at an address from the running process.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none.
+    pub fn detach(&mut self, address: u64) -> Result<(), Errno> {
+        let first = crate::memory::pages(address, PAGE_SIZE)?;
+        let number = numbers(&self.memory, first).pop_first().ok_or(Errno::EINVAL)?;
+        let pages = self.ipc.segments.get(number.into())?.what.pages;
+        if pages.start() != address {
+            return Err(Errno::EINVAL);
+        }
+        if self.memory.unmap_again(pages) {
+            self.stamp_segment(number, 1);
+        } else {
+            self.leave_shared(pages);
+        }
+        Ok(())
+    }
+
+    /// How often a segment is attached.
+    #[must_use]
+    pub fn attachments(&self, number: u32) -> u64 {
+        let Ok(object) = self.ipc.segments.get(number.into()) else { return 0 };
+        let pages = object.what.pages;
+        let memories = self.other_memories().chain([&*self.memory]);
+        memories.filter(|memory| numbers(memory, pages).contains(&number)).map(|memory| 1 + memory.again(pages)).sum()
+    }
+
+    /// Lets go of the segments that the running process has in a range.
+    pub(crate) fn leave_segments(&mut self, range: PageRange) {
+        for number in numbers(&self.memory, range) {
+            for (piece, region) in self.memory.pieces(range) {
+                if region.backing == Backing::Segment(number) {
+                    self.memory.forget(piece);
+                }
+            }
+            self.stamp_segment(number, 1);
+            self.release_segment(number);
+        }
+    }
+
+    /// Gives a segment up that was removed, if nobody has it attached.
+    pub fn release_segment(&mut self, number: u32) {
+        let Ok(object) = self.ipc.segments.get(number.into()) else { return };
+        let pages = object.what.pages;
+        if object.what.is_removed && self.attachments(number) == 0 {
+            // What cannot be given up now is lost to the cell.
+            let _ = memory::unmap(pages);
+            self.others.shared.remove(pages);
+            self.ipc.segments.remove(number);
+        }
+    }
+
+    /// Takes note that the running process has attached (0) or detached (1) a segment.
+    fn stamp_segment(&mut self, number: u32, which: usize) {
+        let process = self.process.number;
+        if let Ok(object) = self.ipc.segments.get_mut(number.into()) {
+            (object.what.times[which], object.what.processes[1]) = (clock::wall() / NANOSECONDS, process);
+        }
+    }
+}

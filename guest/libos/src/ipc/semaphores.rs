@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sets of semaphores: several are changed at once or not at all, and what a process did may be undone when it ends.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::errno::Errno;
+use crate::process::ProcessNumber;
+
+/// The most that a semaphore counts to.
+pub const VALUE_MAX: i32 = 32_767;
+/// Semaphores that a set may have.
+pub const SEMAPHORES_MAX: usize = 32_000;
+/// What a process did may be undone when it ends.
+const UNDO: i16 = 0o10_000;
+/// Do not wait.
+const NO_WAIT: i16 = 0o4000;
+
+/// A semaphore.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Semaphore {
+    /// What it has counted.
+    pub value: i32,
+    /// Who changed it last.
+    pub changed_by: ProcessNumber,
+}
+
+/// What is to be done to a semaphore: adding, taking away what must be there, or waiting until nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Which of the set.
+    pub index: u16,
+    /// What is added; 0: nothing, but it must be zero.
+    pub change: i16,
+    /// Whether it waits, and is undone.
+    pub flags: i16,
+}
+
+/// What came of several operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// All were done.
+    Done,
+    /// None was: this one has to wait.
+    Waits(Operation),
+}
+
+/// A set of semaphores.
+#[derive(Debug)]
+pub struct Semaphores {
+    /// The semaphores.
+    pub all: Vec<Semaphore>,
+    /// Seconds since 1970 when they were operated on last; 0: never.
+    pub operated: u64,
+    /// What is to be added for a process when it ends.
+    undone: BTreeMap<ProcessNumber, Vec<i32>>,
+}
+
+impl Semaphores {
+    /// A set of so many, which are zero.
+    #[must_use]
+    pub fn new(count: usize) -> Semaphores {
+        Semaphores { all: alloc::vec![Semaphore::default(); count], operated: 0, undone: BTreeMap::new() }
+    }
+
+    /// Does all operations for a process, or none.
+    ///
+    /// # Errors
+    /// `ERANGE`: a semaphore would count too far. `EAGAIN`: one would have to wait, and is not to. `EFBIG`: there is no such semaphore.
+    pub fn attempt(&mut self, operations: &[Operation], process: ProcessNumber) -> Result<Attempt, Errno> {
+        // Several may be of one semaphore, so each sees what those before it did.
+        let mut values: BTreeMap<u16, (i32, i32)> = BTreeMap::new();
+        for operation in operations {
+            let index = usize::from(operation.index);
+            let before = (self.all.get(index).ok_or(Errno::EFBIG)?.value, self.undone.get(&process).map_or(0, |undone| undone[index]));
+            let (value, undone) = values.entry(operation.index).or_insert(before);
+            let after = *value + i32::from(operation.change);
+            if after < 0 || operation.change == 0 && *value != 0 {
+                return if operation.flags & NO_WAIT != 0 { Err(Errno::EAGAIN) } else { Ok(Attempt::Waits(*operation)) };
+            }
+            if after > VALUE_MAX {
+                return Err(Errno::ERANGE);
+            }
+            *value = after;
+            if operation.flags & UNDO != 0 {
+                *undone -= i32::from(operation.change);
+                if !(-VALUE_MAX - 1..=VALUE_MAX).contains(undone) {
+                    return Err(Errno::ERANGE);
+                }
+            }
+        }
+        for (index, (value, undone)) in values {
+            let index = usize::from(index);
+            self.all[index] = Semaphore { value, changed_by: process };
+            if undone != 0 || self.undone.contains_key(&process) {
+                self.undone.entry(process).or_insert_with(|| alloc::vec![0; self.all.len()])[index] = undone;
+            }
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Sets semaphores from `first` on; nobody undoes what was done to them before.
+    pub fn set(&mut self, first: usize, values: &[i32], process: ProcessNumber) {
+        let places = first..first + values.len();
+        for undone in self.undone.values_mut() {
+            undone[places.clone()].fill(0);
+        }
+        for (semaphore, value) in self.all[places].iter_mut().zip(values) {
+            *semaphore = Semaphore { value: *value, changed_by: process };
+        }
+    }
+
+    /// Undoes what a process that ends did. Says whether anything was.
+    pub fn undo(&mut self, process: ProcessNumber) -> bool {
+        let Some(undone) = self.undone.remove(&process) else { return false };
+        for (semaphore, undone) in self.all.iter_mut().zip(undone).filter(|(_, undone)| *undone != 0) {
+            *semaphore = Semaphore { value: (semaphore.value + undone).clamp(0, VALUE_MAX), changed_by: process };
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Attempt, NO_WAIT, Operation, Semaphores, UNDO, VALUE_MAX};
+    use crate::errno::Errno;
+
+    fn operation(index: u16, change: i16, flags: i16) -> Operation {
+        Operation { index, change, flags }
+    }
+
+    #[test]
+    fn all_is_done_or_nothing() {
+        let mut set = Semaphores::new(2);
+        let waits = operation(1, -1, 0);
+        assert_eq!(set.attempt(&[operation(0, 3, 0), waits], 5), Ok(Attempt::Waits(waits)));
+        assert_eq!(set.attempt(&[operation(0, 3, 0), operation(1, -1, NO_WAIT)], 5), Err(Errno::EAGAIN));
+        assert_eq!(set.attempt(&[operation(0, 3, 0), operation(2, 1, 0)], 5), Err(Errno::EFBIG));
+        assert_eq!((set.all[0].value, set.all[0].changed_by), (0, 0));
+        assert_eq!(set.attempt(&[operation(0, 3, 0), operation(0, -2, 0), operation(1, 0, 0)], 5), Ok(Attempt::Done));
+        assert_eq!((set.all[0].value, set.all[1].changed_by), (1, 5));
+        assert_eq!(set.attempt(&[operation(0, i16::MAX, 0)], 5), Err(Errno::ERANGE));
+    }
+
+    #[test]
+    fn what_was_done_is_undone() {
+        let mut set = Semaphores::new(2);
+        set.set(0, &[4, 4], 1);
+        assert_eq!(set.attempt(&[operation(0, -3, UNDO), operation(1, -1, UNDO)], 7), Ok(Attempt::Done));
+        assert_eq!(set.attempt(&[operation(0, 2, UNDO)], 8), Ok(Attempt::Done));
+        set.set(1, &[2], 1);
+        assert_eq!((set.undo(7), set.undo(7)), (true, false));
+        assert_eq!((set.all[0].value, set.all[1].value), (6, 2));
+        set.set(0, &[1], 1);
+        assert!(set.undo(8));
+        assert_eq!(set.all[0].value, 1);
+        set.set(0, &[VALUE_MAX], 1);
+        assert_eq!(set.attempt(&[operation(0, -5, UNDO)], 9), Ok(Attempt::Done));
+        assert_eq!(set.attempt(&[operation(0, 3, 0)], 1), Ok(Attempt::Done));
+        assert!(set.undo(9));
+        assert_eq!(set.all[0].value, VALUE_MAX);
+    }
+}

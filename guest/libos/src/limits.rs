@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Limits of resources, as `setrlimit` and `prlimit64` set them. Those of open files, of the stack and, for who is not root, of processes are held to; the cell has its own besides.
+
+use pando_abi::limits::MAX_SPACES;
+
+use crate::errno::Errno;
+use crate::files::OPEN_MAX;
+use crate::memory::STACK_LIMIT;
+
+const UNLIMITED: u64 = u64::MAX;
+/// How many resources there are.
+const RESOURCES: usize = 16;
+/// Bytes that the stack may grow to.
+pub const STACK: u64 = 3;
+/// How many threads a user may have.
+pub const THREADS: u64 = 6;
+/// How many files may be open.
+pub const FILES: u64 = 7;
+
+/// Spaces that are no process's: those that programs start in.
+const SPARE_SPACES: u64 = 64;
+/// Processes that a cell may have: each has a space.
+pub const PROCESSES_MAX: u64 = MAX_SPACES as u64 - SPARE_SPACES;
+
+/// A resource's limit: what counts now, and what it may be raised to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What counts.
+    pub current: u64,
+    /// What it may be raised to.
+    pub most: u64,
+}
+
+/// The limits of all resources.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits([Limit; RESOURCES]);
+
+impl Default for Limits {
+    fn default() -> Limits {
+        const CORE: usize = 4;
+        const MESSAGES: usize = 12;
+        const NICE: usize = 13;
+        const REAL_TIME: usize = 14;
+        let mut limits = [Limit { current: UNLIMITED, most: UNLIMITED }; RESOURCES];
+        let lower =
+            [(CORE, 0), (THREADS as usize, PROCESSES_MAX), (FILES as usize, OPEN_MAX), (MESSAGES, 819_200), (NICE, 0), (REAL_TIME, 0)];
+        for (resource, limit) in lower {
+            limits[resource] = Limit { current: limit, most: limit };
+        }
+        limits[STACK as usize].current = STACK_LIMIT;
+        Limits(limits)
+    }
+}
+
+impl Limits {
+    /// The limit of a resource, by Linux's number.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such resource.
+    pub fn get(&self, resource: u64) -> Result<Limit, Errno> {
+        usize::try_from(resource).ok().and_then(|resource| self.0.get(resource).copied()).ok_or(Errno::EINVAL)
+    }
+
+    /// Sets the limit of a resource.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such resource, or more counts than may; `EPERM`: only `root` raises what it may be raised to, and nobody raises the number of
+    /// open files beyond what there can be.
+    pub fn set(&mut self, resource: u64, limit: Limit, root: bool) -> Result<(), Errno> {
+        let before = self.get(resource)?;
+        if limit.current > limit.most {
+            return Err(Errno::EINVAL);
+        }
+        if limit.most > before.most && !root || resource == FILES && limit.most > OPEN_MAX {
+            return Err(Errno::EPERM);
+        }
+        self.0[resource as usize] = limit;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILES, Limit, Limits};
+    use crate::errno::Errno;
+
+    #[test]
+    fn limits_go_down_and_for_root_up() {
+        let mut limits = Limits::default();
+        let limit = |current, most| Limit { current, most };
+        assert_eq!(limits.set(1, limit(5, 10), false), Ok(()));
+        assert_eq!((limits.get(1), limits.get(16)), (Ok(limit(5, 10)), Err(Errno::EINVAL)));
+        assert_eq!(limits.set(1, limit(11, 10), true), Err(Errno::EINVAL));
+        assert_eq!((limits.set(1, limit(0, 11), false), limits.set(1, limit(0, 11), true)), (Err(Errno::EPERM), Ok(())));
+        assert_eq!(limits.set(FILES, limit(5, u64::MAX), true), Err(Errno::EPERM));
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a program's bytes come from: a file of a volume, or one of the overlay.
+
+use pando_abi::{BlockAddress, BlockNumber};
+use pando_rt::user::{self, UserRange};
+
+use crate::errno::Errno;
+use crate::files::transfer::{copy_out, deliver};
+use crate::files::tree::node::NodeId;
+use crate::files::tree::volume::{ImageFile, VolumeIndex};
+use crate::files::tree::{Place, Tree};
+
+/// A file that holds a program.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// Of a volume.
+    Image(ImageFile, VolumeIndex),
+    /// Of the overlay.
+    Node(NodeId),
+}
+
+impl Source {
+    /// The file at a place.
+    ///
+    /// # Errors
+    /// `EACCES`: it is none. `EIO`.
+    pub fn new(tree: &Tree, place: Place) -> Result<Source, Errno> {
+        match tree.settle(place) {
+            Place::Image(image) => Ok(Source::Image(tree.image_file(image)?, image.volume)),
+            Place::Node(id) => Ok(Source::Node(id)),
+            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::EACCES),
+        }
+    }
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// `ENOENT`: it is gone.
+    pub fn size(&self, tree: &Tree) -> Result<u64, Errno> {
+        match self {
+            Source::Image(file, _) => Ok(file.size()),
+            Source::Node(id) => Ok(tree.node(*id)?.content()?.size()),
+        }
+    }
+
+    /// Reads into memory of the libOS, up to the end of the file or where it cannot be read. Returns how many bytes.
+    #[must_use]
+    pub fn read(&self, tree: &Tree, offset: u64, buffer: &mut [u8]) -> usize {
+        match self {
+            Source::Image(file, _) => file.read(offset, buffer).unwrap_or_default(),
+            Source::Node(id) => {
+                let mut done = 0;
+                let Ok(content) = tree.node(*id).and_then(|node| node.content()) else { return 0 };
+                let read = content.read(offset, buffer.len() as u64, |piece| {
+                    let fetched = user::fetch(piece, &mut buffer[done..done + piece.len()]);
+                    done += fetched;
+                    Ok(fetched)
+                });
+                read.map_or(0, |bytes| (bytes as usize).min(done))
+            }
+        }
+    }
+
+    /// Copies what the file has from `offset` on into memory that can be written.
+    ///
+    /// # Errors
+    /// `EIO`; `EFAULT`.
+    pub fn copy(&self, tree: &Tree, offset: u64, to: UserRange) -> Result<(), Errno> {
+        let done = match self {
+            Source::Image(file, _) => copy_out(file, offset, to)?,
+            Source::Node(id) => {
+                let mut done = 0;
+                tree.node(*id)?.content()?.read(offset, to.length(), |piece| {
+                    let bytes = deliver(to.part(done, piece.len() as u64), piece)?;
+                    done += bytes as u64;
+                    Ok(bytes)
+                })?
+            }
+        };
+        let wanted = to.length().min(self.size(tree)?.saturating_sub(offset));
+        if done < wanted { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    /// The file's first block and the number after that of its last one. `None`: it must be copied.
+    #[must_use]
+    pub fn blocks(&self) -> Option<(BlockAddress, BlockNumber)> {
+        match self {
+            Source::Image(file, volume) => file.blocks(*volume),
+            Source::Node(_) => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The stack of a program's first thread: it grows as it is used, up to its limit, which may change while the program runs.
+
+use core::ops::Range;
+
+use pando_abi::{PAGE_SIZE, Permissions};
+use pando_rt::memory::PageRange;
+
+use super::layout::{LOW_START, Layout};
+use super::regions::Backing;
+use super::{AddressSpace, pages};
+use crate::errno::Errno;
+
+/// Bytes that the stack may grow to if nobody says otherwise.
+pub const STACK_LIMIT: u64 = 8 << 20;
+/// Bytes of the stack at the start.
+const START: u64 = 64 << 10;
+/// Nothing else is put this close below the stack.
+const GAP: u64 = 1 << 20;
+/// Room that the stack has at least, whatever its limit, as on Linux: compilers raise theirs when they run. And at most.
+const ROOM_LEAST: u64 = 128 << 20;
+const ROOM_MOST: u64 = 16 << 30;
+/// The least and all that a program which is put below the stack must leave free.
+pub(super) const RESERVED: u64 = ROOM_LEAST + GAP;
+
+/// Where the stack lies.
+#[derive(Clone, Debug, Default)]
+pub struct Stack {
+    /// Bytes that it may grow to.
+    pub limit: u64,
+    /// Where nothing else is put.
+    room: Range<u64>,
+    /// What it has, up to its room's end.
+    start: u64,
+}
+
+impl Stack {
+    /// The first address after it.
+    #[must_use]
+    pub fn top(&self) -> u64 {
+        self.room.end
+    }
+
+    /// Where nothing but the stack is put.
+    #[must_use]
+    pub fn room(&self) -> &Range<u64> {
+        &self.room
+    }
+
+    /// The address that it may grow to.
+    fn lowest(&self) -> u64 {
+        self.top().saturating_sub(self.limit).next_multiple_of(PAGE_SIZE).max(self.room.start + GAP)
+    }
+}
+
+impl AddressSpace {
+    /// Makes the stack and sets the start of the break, once the program's image is mapped up to `image_end`. Returns the stack's end.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn prepare(&mut self, image_end: u64, stack_permissions: Permissions, stack_limit: u64) -> Result<u64, Errno> {
+        self.break_start = image_end + self.layout.break_gap;
+        self.break_end = self.break_start;
+        let room = stack_limit.clamp(ROOM_LEAST, ROOM_MOST) / PAGE_SIZE * PAGE_SIZE + GAP;
+        let Layout { stack_top, high, .. } = self.layout.clone();
+        let areas = [LOW_START..stack_top, high];
+        let place = areas.into_iter().find_map(|area| self.regions.find(room, PAGE_SIZE, area, &(0..0))).ok_or(Errno::ENOMEM)?;
+        self.stack = Stack { limit: stack_limit, room: place.start()..place.end(), start: place.end() - START };
+        self.map(pages(self.stack.start, START)?, stack_permissions, Backing::Anonymous)?;
+        Ok(place.end())
+    }
+
+    /// Grows the stack down to `address` if that is where it may grow: at least to twice its size, so that faults stay few. Says whether it did.
+    pub fn grow_stack(&mut self, address: u64) -> bool {
+        let Stack { start, .. } = self.stack;
+        let lowest = self.stack.lowest();
+        if address >= start || address < lowest {
+            return false;
+        }
+        let doubled = start.saturating_sub(self.stack.top() - start);
+        let end = start;
+        let start = doubled.min(address / PAGE_SIZE * PAGE_SIZE).max(lowest);
+        let Some(range) = PageRange::new(start, end) else { return false };
+        let above = self.regions.pieces(pages(end, PAGE_SIZE).unwrap_or(range));
+        let permissions = above.first().map_or(Permissions::READ_WRITE, |(_, region)| region.permissions);
+        if !self.regions.is_free(range) || self.map(range, permissions, Backing::Anonymous).is_err() {
+            return false;
+        }
+        self.stack.start = start;
+        true
+    }
+
+    /// The stack from a page of it on, to which a change is to apply that goes on to where it may grow. `None`: the pages are not the stack's.
+    #[must_use]
+    pub fn down_the_stack(&self, pages: PageRange) -> Option<PageRange> {
+        let Stack { start, room, .. } = &self.stack;
+        (pages.start() >= *start && pages.end() <= room.end).then(|| PageRange::new(*start, pages.end())).flatten()
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one run of a program leaves to the next: its code and that of its libraries, where they lay, with the patches that they have by now.
+//!
+//! An address space that nobody uses any more loses everything else and becomes a *zygote*. The next run starts in a clone of it; whatever it maps as the earlier one did
+//! is there already, without an exit. What it does not map it could touch unpunished, which only a program in error does.
+
+use alloc::vec::Vec;
+
+use pando_abi::layout::{SHARED, SLOT_SIZE};
+use pando_abi::{PAGE_SIZE, Permissions};
+use pando_rt::memory::{self, PageRange};
+
+use super::AddressSpace;
+use super::regions::{Backing, Blocks, Region, Regions};
+use crate::errno::Errno;
+
+impl AddressSpace {
+    /// Maps a part of a program's or a library's file over whatever is there, unless it is there already. What an earlier run has executed stays executable if the whole file is
+    /// mapped to be read: a linker does that first, to find room for all parts.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map_program(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
+        let wanted = Region { permissions, backing: Backing::Blocks(blocks) };
+        let executed = Region { permissions: Permissions::READ_EXECUTE, ..wanted };
+        let mut ready: Vec<(PageRange, Region)> = self.regions.pieces(range).into_iter().filter(|(_, region)| *region == wanted).collect();
+        let ahead = self.ahead.pieces(range).into_iter();
+        ready.extend(ahead.filter(|(_, region)| *region == wanted || *region == executed && permissions == Permissions::READ));
+        ready.sort_unstable_by_key(|(part, _)| part.start());
+        let mut start = range.start();
+        for (part, region) in ready {
+            self.map_missing(start, part.start(), wanted)?;
+            self.ahead.remove(part);
+            self.regions.put(part, region);
+            start = part.end();
+        }
+        self.map_missing(start, range.end(), wanted)
+    }
+
+    /// Maps what lies between two parts that are there, if anything.
+    fn map_missing(&mut self, start: u64, end: u64, wanted: Region) -> Result<(), Errno> {
+        PageRange::new(start, end).map_or(Ok(()), |range| self.map(range, wanted.permissions, wanted.backing))
+    }
+
+    /// Takes everything out of a space that does not run but what the next run can use.
+    ///
+    /// # Errors
+    /// `ENOMEM`: it can only be destroyed now.
+    pub fn become_zygote(&mut self) -> Result<(), Errno> {
+        let mut mapped = self.regions.clone();
+        self.ahead.all().into_iter().for_each(|(part, region)| mapped.put(part, region));
+        let (mut code, mut trampolines) = (Regions::default(), Regions::default());
+        let rooms: Vec<PageRange> = self.patches.rooms().filter_map(|page| PageRange::new(page, page + PAGE_SIZE)).collect();
+        rooms.into_iter().flat_map(|page| mapped.remove(page)).for_each(|(page, region)| trampolines.put(page, region));
+        let (kept, gone): (Vec<_>, Vec<_>) = mapped.all().into_iter().partition(|(_, region)| is_code(*region));
+        kept.into_iter().for_each(|(part, region)| code.put(part, region));
+        let mut runs: Vec<PageRange> = Vec::new();
+        for (part, _) in gone.into_iter().filter(|(part, region)| !region.backing.is_nothing() && part.end() <= SHARED) {
+            self.patches.forget(part.start()..part.end());
+            // One call takes all that lies between two parts that stay.
+            let is_one =
+                |run: &PageRange| code.is_free(*run) && trampolines.is_free(*run) && run.start() / SLOT_SIZE == (run.end() - 1) / SLOT_SIZE;
+            match runs.last_mut().and_then(|run| Some((PageRange::new(run.start(), part.end()).filter(is_one)?, run))) {
+                Some((longer, run)) => *run = longer,
+                None => runs.push(part),
+            }
+        }
+        runs.into_iter().try_for_each(|run| memory::unmap_in(self.space.0.into(), run))?;
+        let AddressSpace { space, layout, patches, program, .. } = core::mem::take(self);
+        *self = AddressSpace { space, layout, patches, program, regions: trampolines, ahead: code, ..AddressSpace::default() };
+        Ok(())
+    }
+}
+
+/// Whether the next run finds the same there, if it maps it.
+fn is_code(region: Region) -> bool {
+    let is_pristine = matches!(region.backing, Backing::Blocks(blocks) if blocks.is_pristine());
+    is_pristine && matches!(region.permissions, Permissions::READ | Permissions::READ_EXECUTE)
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that processes share: one segment of the cell, mounted at the same place in every space.
+//!
+//! What is mapped shared lies there once, at an address of its own, and whoever shares it has it at that address: a child what its parent mapped, and everybody a
+//! file of the overlay. So all see one content at once. The pages go when the last address space gives them up. A process that reads where it has mapped nothing may find
+//! what others share; the cell is the wall, not the process. Mappings whose address the program has chosen lie elsewhere, and are joined when somebody looks ([`crate::mapped`]).
+
+use alloc::vec::Vec;
+
+use pando_abi::layout::{SHARED, SHARED_END};
+use pando_abi::{PAGE_SIZE, Permissions};
+use pando_rt::memory::{self, PageRange};
+use pando_rt::user;
+
+use crate::errno::Errno;
+use crate::files::tree::node::NodeId;
+use crate::memory::AddressSpace;
+use crate::memory::regions::{Backing, NodePages, Region, Sharing};
+use crate::system::System;
+
+/// Room for a file to grow in place.
+const FILE_ROOM: u64 = 64 << 20;
+
+/// Whether an address lies where processes share memory.
+#[must_use]
+pub fn is_shared(address: u64) -> bool {
+    (SHARED..SHARED_END).contains(&address)
+}
+
+/// All that is shared.
+fn everything() -> Option<PageRange> {
+    PageRange::new(SHARED, SHARED_END)
+}
+
+/// The part of a range that is shared.
+fn shared_part(range: PageRange) -> Option<PageRange> {
+    PageRange::new(range.start().max(SHARED), range.end().min(SHARED_END))
+}
+
+impl System {
+    /// The address spaces of other processes.
+    pub(crate) fn other_memories(&self) -> impl Iterator<Item = &AddressSpace> {
+        self.others.memories.values().map(|memory| &**memory)
+    }
+
+    /// Finds the place for a shared mapping: of a file that somebody shares already, where its pages are.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there is none.
+    pub fn place_shared(&self, bytes: u64, file: Option<(NodeId, u64)>) -> Result<PageRange, Errno> {
+        let shared = everything().map(|all| self.others.shared.pieces(all)).unwrap_or_default();
+        let Some((node, offset)) = file else { return self.free_shared(bytes) };
+        let there =
+            shared.iter().find_map(|(pages, region)| region.backing.node().filter(|file| file.node == node).map(|file| (pages, file)));
+        let Some((pages, file)) = there else {
+            let room = self.free_shared(offset.saturating_add(bytes).saturating_add(FILE_ROOM))?;
+            return PageRange::new(room.start() + offset, room.start() + offset + bytes).ok_or(Errno::ENOMEM);
+        };
+        let start = pages.start().wrapping_add(offset).wrapping_sub(file.at(pages.start()));
+        let range =
+            PageRange::new(start, start.wrapping_add(bytes)).filter(|range| shared_part(*range) == Some(*range)).ok_or(Errno::ENOMEM)?;
+        let is_its =
+            |(_, region): &(PageRange, Region)| region.backing.node().is_some_and(|other| other.node == node && other.at(start) == offset);
+        let fits = (self.memory.is_free(range) || self.memory.is_covered(range)) && self.others.shared.pieces(range).iter().all(is_its);
+        if fits { Ok(range) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Finds room that nobody has.
+    pub(crate) fn free_shared(&self, bytes: u64) -> Result<PageRange, Errno> {
+        let alignment = if bytes >= pando_abi::LARGE_PAGE_SIZE { pando_abi::LARGE_PAGE_SIZE } else { PAGE_SIZE };
+        let bytes = bytes.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
+        self.others.shared.find(bytes, alignment, SHARED..SHARED_END, &(0..0)).ok_or(Errno::ENOMEM)
+    }
+
+    /// Maps shared zero memory at a place that was found for it.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map_shared(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
+        // What nobody may touch now somebody may later.
+        let mapped = if permissions == Permissions::NONE { Permissions::READ_WRITE } else { permissions };
+        self.memory.map(range, mapped, Backing::Anonymous)?;
+        if mapped != permissions {
+            self.memory.protect(range, permissions)?;
+        }
+        self.others.shared.put(range, Region { permissions, backing: Backing::Anonymous });
+        Ok(())
+    }
+
+    /// Maps a part of a file at a place that was found for it: what others have of it is there already.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EIO`.
+    pub fn map_shared_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
+        let region = Region { permissions, backing: Backing::Node(file) };
+        let there = self.others.shared.pieces(range);
+        if file.sharing == Sharing::Writes {
+            for (piece, known) in &there {
+                self.others.shared.put(*piece, Region { backing: Backing::Node(file), ..*known });
+            }
+        }
+        if self.memory.is_covered(range) {
+            // Two mappings of one part are one, which is given up when both are, and permits what either does.
+            self.memory.map_again(range);
+            return self.permit(range, permissions, file);
+        }
+        let ends = there.iter().map(|(piece, _)| piece.end());
+        let gaps = [range.start()].into_iter().chain(ends).zip(there.iter().map(|(piece, _)| piece.start()).chain([range.end()]));
+        for missing in gaps.filter_map(|(start, end)| PageRange::new(start, end)).collect::<Vec<_>>() {
+            self.map_node(missing, permissions, file)?;
+            self.others.shared.put(missing, region);
+        }
+        for (piece, _) in there {
+            if permissions.writable() {
+                memory::protect(piece, permissions)?;
+            }
+            self.memory.note(piece, region);
+        }
+        Ok(())
+    }
+
+    /// Lets a mapping permit what another of the same part of its file does.
+    fn permit(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
+        for (piece, there) in self.memory.pieces(range) {
+            let both = Permissions::from_bits(there.permissions.bits() | permissions.bits()).unwrap_or(permissions);
+            if both == there.permissions {
+                continue;
+            }
+            let file = if permissions.writable() { Some(file) } else { there.backing.node() };
+            let backing = file
+                .map_or(there.backing, |file| if there.backing.is_nothing() { Backing::Beyond(Some(file)) } else { Backing::Node(file) });
+            if !backing.is_nothing() {
+                memory::protect(piece, both)?;
+            }
+            self.memory.note(piece, Region { permissions: both, backing });
+        }
+        Ok(())
+    }
+
+    /// Makes a shared mapping longer or shorter, elsewhere if it may move and there is no room; what others share of it stays. Returns where it is.
+    ///
+    /// # Errors
+    /// `EFAULT`: it is not there whole. `ENOMEM`.
+    pub fn remap_shared(&mut self, old: PageRange, bytes: u64, moves: bool) -> Result<u64, Errno> {
+        let (_, region) = self.memory.pieces(old).first().copied().filter(|_| self.memory.is_covered(old)).ok_or(Errno::EFAULT)?;
+        if let Some(rest) = PageRange::new(old.start() + bytes, old.end()) {
+            self.before_unmap(rest);
+            self.leave_shared(rest);
+            self.memory.unmap(rest)?;
+        }
+        if bytes <= old.bytes() {
+            return Ok(old.start());
+        }
+        // A segment is as large as it was made.
+        if matches!(region.backing, Backing::Segment(_)) {
+            return Err(Errno::EINVAL);
+        }
+        let file = region.backing.node();
+        let grown = PageRange::new(old.end(), old.start() + bytes).filter(|grown| shared_part(*grown) == Some(*grown));
+        if let Some(grown) = grown.filter(|grown| self.memory.is_free(*grown) && self.others.shared.is_free(*grown)) {
+            match file {
+                Some(file) => self.map_shared_node(grown, region.permissions, file)?,
+                None => self.map_shared(grown, region.permissions)?,
+            }
+            return Ok(old.start());
+        }
+        if !moves || file.is_some() {
+            return Err(Errno::ENOMEM);
+        }
+        let place = self.free_shared(bytes)?;
+        self.map_shared(place, Permissions::READ_WRITE)?;
+        user::copy(place.start(), old.start(), old.bytes())?;
+        self.memory.protect(place, region.permissions)?;
+        self.leave_shared(old);
+        self.memory.unmap(old)?;
+        Ok(place.start())
+    }
+
+    /// Gives up what the running process has in a range; what others share stays where it is.
+    pub fn leave_shared(&mut self, range: PageRange) {
+        let Some(range) = shared_part(range).filter(|_| self.others.shared.count() > 0) else { return };
+        self.leave_segments(range);
+        for (piece, _) in self.memory.pieces(range) {
+            let kept: Vec<PageRange> = self.other_memories().flat_map(|memory| memory.pieces(piece)).map(|(part, _)| part).collect();
+            for part in &kept {
+                self.memory.forget(*part);
+            }
+            for (part, _) in self.memory.pieces(piece) {
+                self.others.shared.remove(part);
+            }
+        }
+    }
+
+    /// Gives up all that the running process shares.
+    pub(crate) fn leave_all_shared(&mut self) {
+        let Some(all) = everything().filter(|_| self.others.shared.count() > 0) else { return };
+        self.leave_shared(all);
+        // What only it had goes.
+        let _ = self.memory.unmap(all);
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ends: of threads, of processes, and of the cell with its first process.
+
+use alloc::collections::BTreeSet;
+
+use pando_rt::hypercall::exit;
+
+use super::System;
+use crate::calls::futex;
+use crate::files::watched::Fate;
+use crate::process::{Change, FIRST, Process, ProcessNumber};
+use crate::signals::Signal;
+use crate::signals::info::Info;
+use crate::thread::Stage;
+use crate::user::set_word32;
+use crate::wait::{Channel, ThreadNumber};
+
+impl System {
+    /// Ends the running thread, and its process with its last one.
+    pub fn end_thread(&mut self, status: u64) {
+        if self.process.threads.len() == 1 {
+            return self.leave(status);
+        }
+        self.let_go_of_words();
+        self.process.threads.remove(&self.thread.number);
+        self.files.threads.remove(&(self.process.number, self.thread.number));
+        self.thread.stage = Stage::Ended;
+    }
+
+    /// Ends the running process as a program ends itself.
+    pub fn leave(&mut self, status: u64) {
+        if self.process.number == FIRST {
+            self.finish();
+            exit(status & 0xff, 0, 0, 0);
+        }
+        self.end_process(Change::Exited(status as u8));
+    }
+
+    /// Ends the running process as a signal ends a program. `address` is what it touched, `instruction` where it stood; 0 where that says nothing.
+    pub fn die(&mut self, signal: Signal, address: u64, instruction: u64) {
+        if self.process.number == FIRST {
+            self.finish();
+            super::kill(signal, address, instruction);
+        }
+        self.end_process(Change::Killed(signal.0));
+    }
+
+    /// Ends the running process: all of its threads, what it has open, its memory if nobody else uses it.
+    fn end_process(&mut self, change: Change) {
+        self.end_other_threads();
+        self.let_go_of_words();
+        self.undo_semaphores();
+        self.take_over_all();
+        if !self.shares_memory() {
+            self.leave_all_shared();
+        }
+        self.files.leave();
+        self.files.tell_fate(self.process.number, Fate::Ended);
+        let controlled = self.controlled_groups();
+        self.process.threads.clear();
+        self.process.last_name = self.thread.name;
+        self.files.threads.remove(&(self.process.number, self.thread.number));
+        self.thread.stage = Stage::Ended;
+        self.release_memory();
+        self.leave_terminal();
+        let number = self.process.number;
+        self.give_away_children(number);
+        let parent = self.process.parent;
+        let forgets = self.process_of(parent).is_none_or(|parent| parent.signals.forgets_children());
+        self.tell_parent(number, change);
+        self.process.is_forgotten = forgets;
+        self.let_go_of_orphans(&controlled);
+    }
+
+    /// The groups of which somebody might lose control with the running process: its own, and those of its children.
+    fn controlled_groups(&self) -> BTreeSet<ProcessNumber> {
+        let number = self.process.number;
+        let children = self.others.processes.values().filter(|child| child.parent == number).map(|child| child.group);
+        children.chain([self.process.group]).filter(|group| !self.is_orphaned(*group)).collect()
+    }
+
+    /// Lets those go on that are stopped and that nobody controls any more, and tells them so.
+    fn let_go_of_orphans(&mut self, groups: &BTreeSet<ProcessNumber>) {
+        for group in groups {
+            let is_stopped = |process: &Process| process.group == *group && process.stopped && !process.has_ended();
+            if !self.processes_where(is_stopped).is_empty() && self.is_orphaned(*group) {
+                self.send_to_group(*group, Info::kernel(Signal::HUP));
+                self.send_to_group(*group, Info::kernel(Signal::CONT));
+            }
+        }
+    }
+
+    /// Ends all threads of the running process but the one that runs.
+    pub(super) fn end_other_threads(&mut self) {
+        let own = self.thread.number;
+        let ended: alloc::vec::Vec<ThreadNumber> = self.process.threads.iter().copied().filter(|number| *number != own).collect();
+        for number in ended {
+            if let Some(thread) = self.others.threads.remove(&number)
+                && let Stage::Waits(wait) = &thread.stage
+            {
+                self.others.waiters.remove(number, wait);
+            }
+            self.process.threads.remove(&number);
+            self.files.threads.remove(&(self.process.number, number));
+            self.others.queue.retain(|waiting| *waiting != number);
+        }
+    }
+
+    /// Lets go of what the running thread holds in memory: robust futexes, and the word that says that it runs.
+    pub(super) fn let_go_of_words(&mut self) {
+        futex::release_robust(self);
+        let address = core::mem::take(&mut self.thread.clear_number);
+        // With nobody to see it the word stays as it is, as on Linux.
+        if address != 0 && (self.process.threads.len() > 1 || self.process.borrows) && set_word32(address, 0).is_ok() {
+            futex::wake_word(self, address, 1);
+        }
+    }
+
+    /// Whether another process uses the running one's memory.
+    pub(super) fn shares_memory(&self) -> bool {
+        let space = self.process.space;
+        self.others.processes.values().any(|process| process.space == space && !process.has_ended())
+    }
+
+    /// Gives borrowed memory back.
+    pub(super) fn release_memory(&mut self) {
+        if core::mem::take(&mut self.process.borrows) {
+            self.wake(Channel::Released(self.process.number));
+        }
+    }
+
+    /// Makes the first process the parent of another's children.
+    fn give_away_children(&mut self, number: ProcessNumber) {
+        for child in self.processes_where(|process| process.parent == number) {
+            let Some(process) = self.process_of_mut(child) else { continue };
+            process.parent = FIRST;
+            let death_signal = process.settings.death_signal();
+            let ended = process.change.filter(|change| change.is_end() && process.has_ended());
+            if let Some(signal) = death_signal {
+                // One that finds no room is lost, as on Linux.
+                let _ = self.send(child, Info::kernel(signal));
+            }
+            if let Some(change) = ended {
+                let forgets = self.process_of(FIRST).is_some_and(|first| first.signals.forgets_children());
+                self.tell_parent(child, change);
+                if forgets {
+                    self.others.processes.remove(&child);
+                    self.files.forget_process(child);
+                }
+            }
+        }
+    }
+
+    /// Ends the session of the terminal if the running process leads it.
+    fn leave_terminal(&mut self) {
+        let Some(name) = self.controlling().filter(|_| self.process.session == self.process.number) else { return };
+        let Ok(terminal) = self.terminal_mut(name) else { return };
+        let foreground = core::mem::take(&mut terminal.foreground);
+        terminal.session = 0;
+        for signal in [Signal::HUP, Signal::CONT].into_iter().filter(|_| foreground != 0) {
+            self.send_to_group(foreground, Info::kernel(signal));
+        }
+    }
+}

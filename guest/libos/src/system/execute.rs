@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Executing another program in place of the one that runs.
+
+use alloc::boxed::Box;
+
+use pando_abi::layout::EMPTY_SPACE;
+use pando_abi::{Registers, SpaceIndex};
+use pando_rt::hypercall;
+
+use super::{Effect, System};
+use crate::errno::Errno;
+use crate::limits::STACK;
+use crate::loader::{LoadError, Prepared};
+use crate::memory::AddressSpace;
+use crate::signals::Signal;
+
+impl System {
+    /// Loads the first program into memory that is empty.
+    ///
+    /// # Errors
+    /// Memory or its file failed it.
+    pub fn load(&mut self, prepared: Prepared) -> Result<Registers, LoadError> {
+        let scattered = self.is_scattered();
+        self.memory.stack.limit = self.process.limits.get(STACK)?.current;
+        let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, scattered)?;
+        self.process.auxiliary = loaded.auxiliary;
+        self.process.command_line = prepared.arguments.bytes().to_vec();
+        self.process.environment = prepared.environment.bytes().to_vec();
+        let name = prepared.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        self.thread.set_name(name);
+        self.files.set_program(prepared.program().clone());
+        Ok(loaded.registers)
+    }
+
+    /// Whether programs are put at places that nobody can guess.
+    fn is_scattered(&self) -> bool {
+        const NO_RANDOMIZE: u32 = 0x4_0000;
+        self.process.personality & NO_RANDOMIZE == 0
+    }
+
+    /// Executes a program in place of the running one.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there are too many spaces. After an error the old program runs on.
+    pub fn execute(&mut self, prepared: Prepared) -> Result<u64, Errno> {
+        let space = self.space_for(&prepared)?;
+        // From here on there is no way back.
+        self.end_other_threads();
+        self.take_over_all();
+        if !self.shares_memory() {
+            self.leave_all_shared();
+        }
+        self.let_go_of_words();
+        self.run_in(space);
+        self.become_executed();
+        match self.load(prepared) {
+            Ok(registers) => self.effect = Some(Effect::Start(registers)),
+            Err(_) => self.die(Signal::KILL, 0, 0),
+        }
+        Ok(0)
+    }
+
+    /// A space without memory of programs, but for what earlier runs of this one have left.
+    fn space_for(&mut self, prepared: &Prepared) -> Result<SpaceIndex, Errno> {
+        let program = prepared.first_block().filter(|_| self.is_scattered());
+        let mut memory = program.and_then(|program| self.others.zygotes.find(program)).unwrap_or_else(|| {
+            let patches = self.memory.patches.fresh();
+            Box::new(AddressSpace::new(EMPTY_SPACE, patches))
+        });
+        let space = hypercall::space_clone(memory.space.0.into()).map_err(|_| Errno::EAGAIN)?;
+        memory.space = space;
+        self.others.memories.insert(space, memory);
+        Ok(space)
+    }
+
+    /// Leaves the old program's memory to whoever else uses it.
+    fn run_in(&mut self, space: SpaceIndex) {
+        self.process.space = space;
+        self.enter_space(space);
+        self.release_memory();
+        self.others.turns += 1;
+    }
+
+    /// What another program does not keep.
+    fn become_executed(&mut self) {
+        self.process.signals.executed();
+        self.process.executed = true;
+        self.process.timers.executed();
+        self.files.close_on_exec();
+        let process = self.process.number;
+        if self.thread.number != process {
+            // The one that executes is the process's first thread from now on.
+            self.process.threads.remove(&self.thread.number);
+            self.files.threads.remove(&(process, self.thread.number));
+            self.thread.number = process;
+            self.files.thread = process;
+            self.process.threads.insert(process);
+        }
+        let signals = &mut self.thread.signals;
+        (signals.stack, signals.interrupted) = (Default::default(), None);
+        self.thread.sequences = None;
+        (self.thread.robust_list, self.thread.clear_number, self.thread.set_number) = (0, 0, 0);
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! New threads and new processes.
+
+use alloc::boxed::Box;
+
+use pando_abi::SpaceIndex;
+use pando_abi::memory::CURRENT_SPACE;
+use pando_rt::clock;
+use pando_rt::hypercall::{self, NO_DEADLINE};
+
+use super::{Effect, System};
+use crate::errno::Errno;
+use crate::limits::{PROCESSES_MAX, THREADS};
+use crate::process::ProcessNumber;
+use crate::thread::Thread;
+use crate::user::{set_word32, word32};
+use crate::wait::{Channel, ThreadNumber};
+
+/// Numbers of processes and threads are below this.
+const NUMBERS: u32 = 32_768;
+/// Numbers that are not given again once they have been given out.
+const RESERVED: u32 = 300;
+/// Threads that a cell may have.
+const THREADS_MAX: usize = 4096;
+
+/// What a new thread or process shares with the one that makes it, and what it starts with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clone {
+    /// It is a thread of the same process.
+    pub is_thread: bool,
+    /// It uses the same memory.
+    pub shares_memory: bool,
+    /// Whoever makes it waits until it does not use that memory any more.
+    pub borrows: bool,
+    /// It is a child of its maker's parent.
+    pub is_sibling: bool,
+    /// Its handlers are gone.
+    pub clears_handlers: bool,
+    /// The signal that its parent gets when it ends.
+    pub end_signal: u8,
+    /// Its stack pointer; 0: its maker's.
+    pub stack: u64,
+    /// Its FS base, if it gets one.
+    pub base: Option<u64>,
+    /// Where the descriptor is written in its maker's memory that its maker gets for it.
+    pub descriptor: Option<u64>,
+    /// Where its number is written in its maker's memory; 0: nowhere.
+    pub tells_maker: u64,
+    /// Where its number is written in its own memory; 0: nowhere.
+    pub tells_itself: u64,
+    /// Where zero is written when it ends; 0: nowhere.
+    pub clears: u64,
+}
+
+impl System {
+    /// Makes a thread or a process that goes on where the running thread stands. Returns its number.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there are too many. `ENOMEM`. `WAITS`: the new one borrows the memory.
+    pub fn clone(&mut self, wanted: &Clone) -> Result<u64, Errno> {
+        if self.thread.call.done != 0 {
+            return self.await_release(self.thread.call.done as ProcessNumber);
+        }
+        self.check_room(wanted.is_thread)?;
+        let number = self.free_number()?;
+        let process = if wanted.is_thread { self.process.number } else { number };
+        if let Some(address) = wanted.descriptor {
+            // Once there is a child nothing may fail any more.
+            self.files.free_from(0)?;
+            set_word32(address, word32(address)?)?;
+        }
+        if !wanted.is_thread {
+            self.make_process(number, wanted)?;
+        }
+        if let Some(address) = wanted.descriptor {
+            // The child has neither the descriptor nor its number.
+            let fd = self.files.open_process(number, false, 0)?;
+            set_word32(address, fd as u32)?;
+        }
+        if wanted.tells_maker != 0 {
+            // Whoever gave no memory is not told, as on Linux.
+            let _ = set_word32(wanted.tells_maker, number);
+        }
+        let mut thread = Thread { process, clear_number: wanted.clears, ..self.thread.child(number) };
+        thread.set_number = wanted.tells_itself;
+        if wanted.shares_memory && !wanted.borrows {
+            thread.signals.stack = Default::default();
+        }
+        thread.sequences = self.thread.sequences.filter(|_| !wanted.shares_memory);
+        thread.saved.bases = [wanted.base.unwrap_or_else(pando_rt::thread_base::fs), pando_rt::thread_base::gs()];
+        self.others.threads.insert(number, Box::new(thread));
+        if wanted.is_thread {
+            self.process.threads.insert(number);
+            self.files.threads.insert((process, number));
+        }
+        self.effect = Some(Effect::Copy { to: number, stack: wanted.stack });
+        self.others.queue.push_back(number);
+        if wanted.borrows {
+            self.thread.call.done = number.into();
+            return self.await_release(number);
+        }
+        self.arm();
+        Ok(number.into())
+    }
+
+    /// Makes the process of a new thread.
+    fn make_process(&mut self, number: ProcessNumber, wanted: &Clone) -> Result<(), Errno> {
+        let mut process = self.process.child(number, clock::now());
+        process.end_signal = wanted.end_signal;
+        process.borrows = wanted.borrows;
+        if wanted.is_sibling {
+            process.parent = self.process.parent;
+        }
+        if wanted.clears_handlers {
+            process.signals.executed();
+        }
+        if !wanted.shares_memory {
+            process.space = self.clone_space()?;
+        }
+        self.files.fork(number);
+        self.others.processes.insert(number, Box::new(process));
+        Ok(())
+    }
+
+    /// Clones the running process's memory.
+    fn clone_space(&mut self) -> Result<SpaceIndex, Errno> {
+        let space = hypercall::space_clone(CURRENT_SPACE).map_err(|_| Errno::EAGAIN)?;
+        let mut memory = self.memory.clone();
+        memory.space = space;
+        self.others.memories.insert(space, memory);
+        Ok(space)
+    }
+
+    /// Waits until a child does not use the memory any more, whatever comes.
+    fn await_release(&mut self, child: ProcessNumber) -> Result<u64, Errno> {
+        let borrows = self.process_of(child).is_some_and(|child| child.borrows);
+        if !borrows {
+            return Ok(child.into());
+        }
+        self.thread.call.is_uninterruptible = true;
+        Err(self.wait_on(&[Channel::Released(child)], NO_DEADLINE))
+    }
+
+    /// Checks that there may be one more.
+    fn check_room(&self, is_thread: bool) -> Result<(), Errno> {
+        let others = &self.others;
+        let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
+        let most = self.process.limits.get(THREADS)?.current;
+        let counted = || others.threads.values().filter(|thread| self.files.user_of(thread.process) == self.user()).count() as u64 + 1;
+        let has_enough = !self.files.own.who.is_root() && counted() >= most;
+        if is_full || has_enough { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    /// A number that nothing has.
+    fn free_number(&mut self) -> Result<ThreadNumber, Errno> {
+        let taken = |number: ThreadNumber| {
+            let has = |process: &crate::process::Process| process.number == number || process.group == number || process.session == number;
+            self.thread_of(number).is_some() || has(&self.process) || self.others.processes.values().any(|process| has(process))
+        };
+        let last = self.others.last_number;
+        let number = (last + 1..NUMBERS).chain(RESERVED..=last).find(|number| !taken(*number)).ok_or(Errno::EAGAIN)?;
+        self.others.last_number = number;
+        Ok(number)
+    }
+}

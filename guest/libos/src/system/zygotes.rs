@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Spaces that hold the code of programs that have run, for them to start in when they run again ([`crate::memory::zygote`]).
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+
+use pando_abi::BlockAddress;
+use pando_rt::{hypercall, memory};
+
+use super::System;
+use crate::memory::AddressSpace;
+
+/// Programs beyond this many start afresh.
+const PROGRAMS_MAX: usize = 32;
+/// A zygote is made anew once another run has patched more sites than it by one in so many.
+const GAIN: usize = 4;
+
+/// A space for each program, by its first block.
+#[derive(Debug, Default)]
+pub struct Zygotes {
+    by_program: BTreeMap<BlockAddress, Zygote>,
+    /// Programs that started so far.
+    starts: u64,
+}
+
+#[derive(Debug)]
+struct Zygote {
+    memory: Box<AddressSpace>,
+    /// The number of the last start that used it.
+    used: u64,
+}
+
+impl Zygotes {
+    /// What a program starts with, if it has run before: the zygote's memory, whose space is to be cloned.
+    pub(super) fn find(&mut self, program: BlockAddress) -> Option<Box<AddressSpace>> {
+        self.starts += 1;
+        let zygote = self.by_program.get_mut(&program)?;
+        zygote.used = self.starts;
+        Some(zygote.memory.clone())
+    }
+
+    /// Whether the next run would gain by starting from this memory rather than from what there is. If not, it still learns from it.
+    fn gain_by(&mut self, memory: &AddressSpace) -> bool {
+        let Some(program) = memory.program else { return false };
+        let Some(zygote) = self.by_program.get_mut(&program) else { return true };
+        let (known, found) = (zygote.memory.patches.count_sites(), memory.patches.count_sites());
+        if found > known + known / GAIN {
+            return true;
+        }
+        if zygote.memory.layout == memory.layout {
+            zygote.memory.patches.learn(&memory.patches);
+        }
+        false
+    }
+
+    /// Adds a zygote. Returns the one that it replaces, if any.
+    fn add(&mut self, program: BlockAddress, memory: Box<AddressSpace>) -> Option<Box<AddressSpace>> {
+        let is_new = !self.by_program.contains_key(&program);
+        let oldest = self.by_program.iter().min_by_key(|(_, zygote)| zygote.used).map(|(program, _)| *program);
+        let crowded_out =
+            oldest.filter(|_| is_new && self.by_program.len() >= PROGRAMS_MAX).and_then(|oldest| self.by_program.remove(&oldest));
+        let replaced = self.by_program.insert(program, Zygote { memory, used: self.starts });
+        replaced.or(crowded_out).map(|zygote| zygote.memory)
+    }
+
+    fn take_all(&mut self) -> BTreeMap<BlockAddress, Zygote> {
+        core::mem::take(&mut self.by_program)
+    }
+}
+
+impl System {
+    /// Ends a space that nobody uses any more, unless it serves the next run of its program.
+    pub(super) fn retire(&mut self, mut memory: Box<AddressSpace>) {
+        // Where memory is short nothing is kept for later.
+        let is_short = memory::left() < memory::total() / 4;
+        if is_short {
+            self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
+        } else if let Some(program) = memory.program.filter(|_| self.others.zygotes.gain_by(&memory))
+            && memory.become_zygote().is_ok()
+        {
+            if let Some(replaced) = self.others.zygotes.add(program, memory) {
+                destroy(&replaced);
+            }
+            return;
+        }
+        destroy(&memory);
+    }
+}
+
+fn destroy(memory: &AddressSpace) {
+    // It exists and does not run.
+    let _ = hypercall::space_destroy(memory.space);
+}

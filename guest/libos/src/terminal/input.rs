@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What becomes of bytes that are typed: lines that are edited, signals, an echo.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::latin;
+use super::output::{Cursor, continues, tab};
+use super::settings::{Character, Settings, input, local};
+use crate::signals::Signal;
+
+/// Bytes that can be typed ahead.
+pub const TYPED_MAX: usize = 4096;
+const BACKSPACE: u8 = 8;
+/// A byte that Linux never treats when it echoes, because it marks something in the echo's buffer.
+const UNTOUCHED: u8 = 0xff;
+
+/// A byte that was typed, and whether a line ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Typed {
+    /// In a line.
+    Plain(u8),
+    /// The last of a line.
+    Last(u8),
+    /// The end of a line that has no character.
+    End,
+}
+
+impl Typed {
+    fn byte(self) -> u8 {
+        match self {
+            Typed::Plain(byte) | Typed::Last(byte) => byte,
+            Typed::End => 0,
+        }
+    }
+}
+
+/// What typing does besides filling lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// What is shown.
+    pub echo: Vec<u8>,
+    /// Signals that were typed.
+    pub signals: Vec<Signal>,
+}
+
+/// What was typed and not read.
+#[derive(Debug, Default)]
+pub struct Input {
+    typed: VecDeque<Typed>,
+    /// How much of it is in lines that are finished.
+    finished: usize,
+    /// The next character has no meaning.
+    literal: bool,
+    /// Output is held back.
+    pub stopped: bool,
+    /// Where the cursor is.
+    pub cursor: Cursor,
+    /// Where it was before the keys that came last.
+    shown: Cursor,
+}
+
+impl Input {
+    /// Takes bytes as they were typed.
+    pub fn typed(&mut self, settings: &Settings, bytes: &[u8], effects: &mut Effects) {
+        self.shown = self.cursor;
+        for &byte in bytes {
+            self.key(settings, byte, effects);
+        }
+    }
+
+    fn key(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+        let mut byte = if settings.reads(input::STRIP) { byte & 0x7f } else { byte };
+        if settings.reads(input::LOWER) && settings.has(local::EXTENDED) {
+            byte = latin::lower(byte);
+        }
+        if core::mem::take(&mut self.literal) {
+            return self.keep(settings, byte, effects);
+        }
+        if settings.reads(input::FLOW) {
+            if settings.means(byte, Character::Start) || settings.means(byte, Character::Stop) {
+                self.stopped = !settings.means(byte, Character::Start);
+                return;
+            }
+            if settings.reads(input::FLOW_ANY) {
+                self.stopped = false;
+            }
+        }
+        if settings.has(local::SIGNALS) {
+            let signals = [(Character::Interrupt, Signal::INT), (Character::Quit, Signal::QUIT), (Character::Suspend, Signal::TSTP)];
+            if let Some((_, signal)) = signals.into_iter().find(|(character, _)| settings.means(byte, *character)) {
+                return self.signal(settings, byte, signal, effects);
+            }
+        }
+        let typed = byte;
+        match byte {
+            b'\r' if settings.reads(input::NO_RETURN) => return,
+            b'\r' if settings.reads(input::RETURN_TO_NEWLINE) => byte = b'\n',
+            b'\n' if settings.reads(input::NEWLINE_TO_RETURN) => byte = b'\r',
+            _ => {}
+        }
+        if settings.has(local::LINES) && self.edits(settings, byte, effects) {
+            return;
+        }
+        if settings.has(local::ECHO) && byte == b'\n' && byte != typed {
+            // What only became a newline is shown as one.
+            self.show_raw(settings, byte, effects);
+            self.add(Typed::Plain(byte));
+        } else {
+            self.keep(settings, byte, effects);
+        }
+    }
+
+    fn signal(&mut self, settings: &Settings, byte: u8, signal: Signal, effects: &mut Effects) {
+        if !settings.has(local::NO_FLUSH) {
+            self.flush();
+            // What was not shown yet is dropped as well.
+            effects.echo.clear();
+            self.cursor = self.shown;
+        }
+        if settings.reads(input::FLOW) {
+            self.stopped = false;
+        }
+        if settings.has(local::ECHO) {
+            self.show(settings, byte, effects);
+        }
+        effects.signals.push(signal);
+    }
+
+    /// Does what a byte means for the line that is typed. Says whether it means anything.
+    fn edits(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) -> bool {
+        let extended = settings.has(local::EXTENDED);
+        let means = |character| settings.means(byte, character);
+        if means(Character::Erase) {
+            self.erase(settings, effects);
+        } else if means(Character::WordErase) && extended {
+            self.erase_word(settings, effects);
+        } else if means(Character::Kill) {
+            self.kill(settings, effects);
+        } else if means(Character::LiteralNext) && extended {
+            self.literal = true;
+            if settings.has(local::ECHO) && settings.has(local::ECHO_CONTROL) {
+                self.show_raw(settings, b'^', effects);
+                self.show_raw(settings, BACKSPACE, effects);
+            }
+        } else if means(Character::Reprint) && extended && settings.has(local::ECHO) {
+            self.show(settings, byte, effects);
+            self.show_raw(settings, b'\n', effects);
+            for index in self.finished..self.typed.len() {
+                self.show(settings, self.typed[index].byte(), effects);
+            }
+        } else if byte == b'\n' {
+            if settings.has(local::ECHO | local::ECHO_NEWLINE) {
+                self.show_raw(settings, b'\n', effects);
+            }
+            self.finish(Typed::Last(byte));
+        } else if means(Character::EndOfFile) {
+            self.finish(Typed::End);
+        } else if means(Character::EndOfLine) || means(Character::EndOfLine2) && extended {
+            if settings.has(local::ECHO) {
+                self.show(settings, byte, effects);
+            }
+            self.finish(Typed::Last(byte));
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Ends the line.
+    fn finish(&mut self, last: Typed) {
+        self.add(last);
+        self.finished = self.typed.len();
+    }
+
+    fn add(&mut self, typed: Typed) {
+        self.make_room();
+        if self.typed.len() < TYPED_MAX {
+            self.typed.push_back(typed);
+        }
+    }
+
+    /// A line that is too long loses its last character, so that it can be ended.
+    fn make_room(&mut self) {
+        if self.typed.len() >= TYPED_MAX && self.typed.len() > self.finished {
+            self.typed.pop_back();
+        }
+    }
+
+    fn keep(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+        if settings.has(local::ECHO) {
+            if self.finished == self.typed.len() {
+                self.cursor.start = self.cursor.column;
+            }
+            self.show(settings, byte, effects);
+        }
+        self.add(Typed::Plain(byte));
+    }
+
+    /// Where the last character of the line that is typed begins, and the first of its bytes. `None`: there is none.
+    fn last(&self, settings: &Settings) -> Option<(usize, u8)> {
+        let places = (self.finished..self.typed.len()).rev();
+        places.map(|place| (place, self.typed[place].byte())).find(|(_, byte)| !continues(settings, *byte))
+    }
+
+    /// Takes the last character of the line that is typed. Returns the first of its bytes.
+    fn pop(&mut self, settings: &Settings) -> Option<u8> {
+        let (place, byte) = self.last(settings)?;
+        self.typed.truncate(place);
+        Some(byte)
+    }
+
+    fn erase(&mut self, settings: &Settings, effects: &mut Effects) {
+        let Some(byte) = self.pop(settings) else { return };
+        if settings.has(local::ECHO) {
+            if settings.has(local::ECHO_ERASE) {
+                self.hide(settings, byte, effects);
+            } else {
+                self.show(settings, settings.value(Character::Erase), effects);
+            }
+        }
+    }
+
+    fn erase_word(&mut self, settings: &Settings, effects: &mut Effects) {
+        let mut in_word = false;
+        while let Some((place, byte)) = self.last(settings) {
+            if latin::is_alphanumeric(byte) || byte == b'_' {
+                in_word = true;
+            } else if in_word {
+                return;
+            }
+            self.typed.truncate(place);
+            if settings.has(local::ECHO) {
+                self.hide(settings, byte, effects);
+            }
+        }
+    }
+
+    fn kill(&mut self, settings: &Settings, effects: &mut Effects) {
+        if self.typed.len() == self.finished {
+            return;
+        }
+        let all = local::ECHO_KILL | local::ECHO_KILL_ERASE | local::ECHO_ERASE;
+        if settings.has(local::ECHO) && settings.local & all == all {
+            while let Some(byte) = self.pop(settings) {
+                self.hide(settings, byte, effects);
+            }
+        }
+        self.typed.truncate(self.finished);
+        if settings.has(local::ECHO) && settings.local & all != all {
+            self.show(settings, settings.value(Character::Kill), effects);
+            if settings.has(local::ECHO_KILL) {
+                self.show_raw(settings, b'\n', effects);
+            }
+        }
+    }
+
+    /// Shows a character, with a caret if it is a control character.
+    fn show(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+        if settings.has(local::ECHO_CONTROL) && byte.is_ascii_control() && byte != b'\t' {
+            effects.echo.extend([b'^', byte ^ 0x40]);
+            self.cursor.column += 2;
+        } else {
+            self.show_raw(settings, byte, effects);
+        }
+    }
+
+    fn show_raw(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+        if byte == UNTOUCHED {
+            self.cursor.column += 1;
+            return effects.echo.push(byte);
+        }
+        self.cursor.write(settings, byte, &mut effects.echo);
+    }
+
+    /// Takes a character from the screen that was just taken from the line.
+    fn hide(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+        let control = byte.is_ascii_control();
+        let columns = match byte {
+            b'\t' => return self.hide_tab(settings, effects),
+            _ if control && settings.has(local::ECHO_CONTROL) => 2,
+            _ if control => 0,
+            _ => 1,
+        };
+        for _ in 0..columns {
+            for byte in [BACKSPACE, b' ', BACKSPACE] {
+                self.show_raw(settings, byte, effects);
+            }
+        }
+    }
+
+    /// Goes back to where a tab began: counted from the tab before, or from where the line began.
+    fn hide_tab(&mut self, settings: &Settings, effects: &mut Effects) {
+        let line = self.typed.range(self.finished..).map(|typed| typed.byte());
+        let after_tab = line.clone().any(|byte| byte == b'\t');
+        let columns: usize = line.rev().take_while(|byte| *byte != b'\t').map(|byte| self.columns(settings, byte)).sum();
+        let back = tab(if after_tab { columns } else { self.cursor.start + columns });
+        effects.echo.resize(effects.echo.len() + back, BACKSPACE);
+        self.cursor.column = self.cursor.column.saturating_sub(back);
+    }
+
+    /// Columns that a byte of the line takes.
+    fn columns(&self, settings: &Settings, byte: u8) -> usize {
+        match byte {
+            _ if byte.is_ascii_control() => 2 * usize::from(settings.has(local::ECHO_CONTROL)),
+            _ if continues(settings, byte) => 0,
+            _ => 1,
+        }
+    }
+
+    /// Drops what was typed and not read.
+    pub fn flush(&mut self) {
+        self.typed.clear();
+        self.finished = 0;
+        self.literal = false;
+    }
+
+    /// Takes note that lines begin or cease to matter.
+    pub fn change(&mut self, before: &Settings, after: &Settings) {
+        if (before.local ^ after.local) & local::LINES == 0 {
+            return;
+        }
+        self.literal = false;
+        for typed in &mut self.typed {
+            *typed = Typed::Plain(typed.byte());
+        }
+        self.finished = 0;
+        // What is there already is a line, though nothing has ended it.
+        if let Some(last) = self.typed.back_mut().filter(|_| after.has(local::LINES)) {
+            *last = if last.byte() == 0 { Typed::End } else { Typed::Last(last.byte()) };
+            self.finished = self.typed.len();
+        }
+    }
+
+    /// Whether a program that reads gets something, perhaps the end.
+    #[must_use]
+    pub fn is_readable(&self, settings: &Settings) -> bool {
+        if settings.has(local::LINES) { self.finished > 0 } else { !self.typed.is_empty() }
+    }
+
+    /// How many bytes a program could read.
+    #[must_use]
+    pub fn readable(&self, settings: &Settings) -> usize {
+        let reach = if settings.has(local::LINES) { self.finished } else { self.typed.len() };
+        self.typed.range(..reach).filter(|typed| **typed != Typed::End).count()
+    }
+
+    /// Whether more can be typed without loss. Of lines all is taken: what is too long is lost, as the person sees.
+    #[must_use]
+    pub fn has_room(&self, settings: &Settings) -> bool {
+        settings.has(local::LINES) || self.typed.len() < TYPED_MAX
+    }
+
+    /// Takes at most `room` bytes: of one line, where lines matter.
+    pub fn read(&mut self, settings: &Settings, room: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if !settings.has(local::LINES) {
+            bytes.extend(self.typed.drain(..room.min(self.typed.len())).map(Typed::byte));
+            return bytes;
+        }
+        while self.finished > 0 && bytes.len() < room {
+            let Some(typed) = self.typed.pop_front() else { break };
+            self.finished -= 1;
+            match typed {
+                Typed::Plain(byte) => bytes.push(byte),
+                Typed::Last(byte) => {
+                    bytes.push(byte);
+                    return bytes;
+                }
+                Typed::End => return bytes,
+            }
+        }
+        // The end that follows was meant for these bytes.
+        if bytes.len() == room && self.finished > 0 && self.typed.front() == Some(&Typed::End) {
+            self.typed.pop_front();
+            self.finished -= 1;
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kinds of arguments: for each word of a signature, how the register is shown.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::choices::{self, Choices};
+use super::flags::{self, Flags};
+use super::structures as structure;
+use super::text::{bytes, hexadecimal, octal, pointer, random_bytes, string};
+use super::{ipc, request, sockets, system, waiting};
+use crate::errno::Errno;
+
+/// An argument of a call.
+pub(super) struct Argument<'a> {
+    /// Which.
+    pub index: usize,
+    /// All arguments.
+    pub all: &'a [u64; 6],
+    /// What came of the call, if that is what fills this.
+    pub result: Option<Result<u64, Errno>>,
+}
+
+impl Argument<'_> {
+    /// Its register.
+    pub(super) fn value(&self) -> u64 {
+        self.all[self.index]
+    }
+
+    /// The argument after this.
+    fn next(&self) -> u64 {
+        self.all.get(self.index + 1).copied().unwrap_or_default()
+    }
+
+    /// What the call moved.
+    fn moved(&self) -> u64 {
+        self.result.map_or(0, Result::unwrap_or_default)
+    }
+
+    /// The argument before this.
+    pub(super) fn before(&self) -> u64 {
+        self.all[self.index.saturating_sub(1)]
+    }
+
+    /// How many bytes of memory matter: what the call moved, or what it was given.
+    fn length(&self) -> u64 {
+        self.result.map_or(self.next(), Result::unwrap_or_default)
+    }
+}
+
+/// How an argument is shown.
+pub(super) type Show = fn(&Argument<'_>, &mut String);
+
+/// A kind of argument.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// How it is shown.
+    pub show: Show,
+    /// The call fills it in.
+    pub is_filled: bool,
+}
+
+impl Kind {
+    /// The kind that a word stands for.
+    pub(super) fn find(word: &str) -> Option<Kind> {
+        let name = word.strip_suffix('=').unwrap_or(word);
+        let (_, show) = KINDS.iter().find(|(kind, _)| *kind == name)?;
+        Some(Kind { show: *show, is_filled: name.len() < word.len() })
+    }
+
+    /// The same; a number, if it stands for none.
+    pub(super) fn of(word: &str) -> Kind {
+        Kind::find(word).unwrap_or(Kind { show: |argument, text| *text += &hexadecimal(argument.value()), is_filled: false })
+    }
+}
+
+/// Shows `content` unless the call that was to fill it has failed.
+pub(super) fn shown(argument: &Argument<'_>, text: &mut String, content: impl FnOnce(u64) -> String) {
+    *text += &match argument.result {
+        Some(Err(_)) => pointer(argument.value()),
+        _ => content(argument.value()),
+    };
+}
+
+/// A kind that is a number with a name.
+macro_rules! choice {
+    ($choices:path) => {
+        |argument, text| {
+            const CHOICES: Choices = $choices;
+            *text += &CHOICES.show(u64::from(argument.value() as u32));
+        }
+    };
+}
+
+/// A kind that is a set of flags.
+macro_rules! flag {
+    ($flags:path) => {
+        |argument, text| {
+            const FLAGS: Flags = $flags;
+            *text += &FLAGS.show(u64::from(argument.value() as u32));
+        }
+    };
+}
+
+/// A kind that is the address of a structure.
+macro_rules! structure {
+    ($show:path) => {
+        |argument, text| shown(argument, text, $show)
+    };
+}
+
+/// The kinds by name. With `=` after the name, the call fills it in.
+const KINDS: &[(&str, Show)] = &[
+    ("int", |argument, text| *text += &format!("{}", argument.value() as i32)),
+    ("uint", |argument, text| *text += &format!("{}", argument.value() as u32)),
+    ("size", |argument, text| *text += &format!("{}", argument.value())),
+    ("offset", |argument, text| *text += &format!("{}", argument.value().cast_signed())),
+    ("hex", |argument, text| *text += &hexadecimal(argument.value())),
+    ("pointer", |argument, text| *text += &pointer(argument.value())),
+    ("fd", |argument, text| *text += &format!("{}", argument.value() as i32)),
+    ("at", |argument, text| {
+        *text += &match argument.value() as i32 {
+            -100 => "AT_FDCWD".into(),
+            fd => format!("{fd}"),
+        }
+    }),
+    ("status", |argument, text| *text += &format!("{}", argument.value() as i32)),
+    ("path", |argument, text| *text += &string(argument.value())),
+    ("bytes", |argument, text| shown(argument, text, |address| bytes(address, argument.length()))),
+    ("text", |argument, text| shown(argument, text, string)),
+    ("random-bytes", |argument, text| shown(argument, text, |address| random_bytes(address, argument.length()))),
+    ("mode", |argument, text| *text += &octal(argument.value() as u32 as u64)),
+    ("type", |argument, text| *text += &structure::mode(argument.value() as u32)),
+    ("device", |argument, text| {
+        if matches!(argument.before() & 0o170_000, 0o020_000 | 0o060_000) {
+            *text += &structure::device(argument.value());
+        }
+    }),
+    ("created", |argument, text| {
+        const CREATE: u64 = 0o100;
+        const TEMPORARY: u64 = 0o20_000_000;
+        if argument.before() & (CREATE | TEMPORARY) != 0 {
+            *text += &octal(argument.value() as u32 as u64);
+        }
+    }),
+    ("moved", |argument, text| {
+        const FIXED: u64 = 2;
+        if argument.before() & FIXED != 0 {
+            *text += &pointer(argument.value());
+        }
+    }),
+    ("open", flag!(flags::OPEN)),
+    ("descriptor", flag!(flags::DESCRIPTOR)),
+    ("protection", flag!(flags::PROTECTION)),
+    ("map", flag!(flags::MAP)),
+    ("remap", flag!(flags::REMAP)),
+    ("capability-header", structure!(system::capability_header)),
+    ("locking", flag!(flags::LOCKING)),
+    ("policy", |argument, text| *text += &choices::policy(argument.value() as u32)),
+    ("priority-of", choice!(choices::PRIORITY_OF)),
+    ("processors-given", |argument, text| *text += &system::processors(argument.value(), argument.before())),
+    ("sync", flag!(flags::SYNC)),
+    ("at-flags", flag!(flags::AT)),
+    ("statx-flags", |argument, text| *text += &flags::statx(u64::from(argument.value() as u32))),
+    ("removal", flag!(flags::REMOVE)),
+    ("access", flag!(flags::ACCESS)),
+    ("access-flags", flag!(flags::ACCESS_AT)),
+    ("timer-flags", flag!(flags::TIMER)),
+    ("timer-file", flag!(flags::TIMER_FILE)),
+    ("timer-file-flags", flag!(flags::TIMER_FILE_SET)),
+    ("signal-file", flag!(flags::SIGNAL_FILE)),
+    ("notes-file", flag!(flags::NOTES_FILE)),
+    ("notes", flag!(flags::NOTES)),
+    ("splicing", flag!(flags::SPLICE)),
+    ("offset-at", structure!(structure::number64)),
+    ("epoll-flags", flag!(flags::EPOLL_CREATE)),
+    ("epoll", choice!(choices::EPOLL)),
+    ("event", structure!(waiting::event)),
+    ("events", |argument, text| {
+        shown(argument, text, |address| waiting::events(address, argument.moved()));
+    }),
+    ("random", flag!(flags::RANDOM)),
+    ("event-flags", flag!(flags::EVENT)),
+    ("memory-flags", flag!(flags::MEMORY_FILE)),
+    ("renaming", flag!(flags::RENAME)),
+    ("attribute-flags", flag!(flags::ATTRIBUTE)),
+    ("lock", flag!(flags::LOCK)),
+    ("allocation", flag!(flags::ALLOCATE)),
+    ("closing", flag!(flags::CLOSE)),
+    ("statx-mask", flag!(flags::STATX)),
+    ("whence", choice!(choices::WHENCE)),
+    ("clock", choice!(choices::CLOCK)),
+    ("mask-change", choice!(choices::MASK)),
+    ("interval", choice!(choices::INTERVAL)),
+    ("who", choice!(choices::USAGE)),
+    ("resource", choice!(choices::RESOURCE)),
+    ("advice", choice!(choices::ADVICE)),
+    ("file-advice", choice!(choices::FILE_ADVICE)),
+    ("architecture", choice!(choices::ARCHITECTURE)),
+    ("process-control", choice!(choices::PROCESS_CONTROL)),
+    ("file-control", choice!(choices::FILE_CONTROL)),
+    ("request", |argument, text| *text += &request::name(argument.value() as u32)),
+    ("futex", |argument, text| *text += &choices::futex(u64::from(argument.value() as u32))),
+    ("signal", |argument, text| *text += &choices::signal_number(argument.value())),
+    ("timespec", structure!(structure::timespec)),
+    ("timeval", structure!(structure::timeval)),
+    ("times", structure!(structure::times)),
+    ("itimerval", structure!(structure::itimerval)),
+    ("timevals", structure!(system::timevals)),
+    ("utimbuf", structure!(system::access_times)),
+    ("usage", structure!(system::usage)),
+    ("process-times", structure!(system::process_times)),
+    ("sysinfo", structure!(system::system)),
+    ("itimerspec", structure!(structure::itimerspec)),
+    ("sigevent", structure!(structure::sigevent)),
+    ("set", structure!(structure::set)),
+    ("pointed-set", structure!(system::pointed_set)),
+    ("action", structure!(structure::action)),
+    ("stack", structure!(structure::stack)),
+    ("siginfo", structure!(structure::information_at)),
+    ("stat", structure!(structure::status)),
+    ("statx", structure!(structure::statx)),
+    ("limits", structure!(structure::limits)),
+    ("utsname", structure!(structure::names)),
+    ("number32", structure!(structure::number32)),
+    ("number64", structure!(structure::number64)),
+    ("family", choice!(sockets::FAMILY)),
+    ("socket-type", flag!(sockets::TYPE)),
+    ("socket-flags", flag!(sockets::TYPE_FLAGS)),
+    ("protocol", |argument, text| *text += &sockets::protocol(argument.all[0], u64::from(argument.value() as u32))),
+    ("shut", choice!(sockets::SHUT)),
+    ("message-flags", flag!(sockets::MESSAGE)),
+    ("socket-level", choice!(sockets::LEVEL)),
+    ("socket-option", |argument, text| *text += &sockets::option(argument.before(), u64::from(argument.value() as u32))),
+    ("sockaddr", |argument, text| {
+        *text += &match argument.result {
+            None => sockets::address(argument.value(), u64::from(argument.next() as u32)),
+            Some(Ok(_)) => sockets::address_told(argument.value(), argument.next()),
+            Some(Err(_)) => pointer(argument.value()),
+        }
+    }),
+    ("pair", structure!(structure::descriptors)),
+    ("how", structure!(structure::how)),
+    // Only told where the sleep was cut short.
+    ("left", |argument, text| {
+        *text += &match argument.result {
+            Some(Err(Errno::EINTR)) => structure::timespec(argument.value()),
+            _ => pointer(argument.value()),
+        }
+    }),
+    ("vectors", |argument, text| {
+        let moved = argument.result.map_or(u64::MAX, Result::unwrap_or_default);
+        shown(argument, text, |address| structure::vectors(address, argument.next(), moved));
+    }),
+    ("groups", |argument, text| {
+        let count = argument.result.map_or(argument.before(), Result::unwrap_or_default);
+        shown(argument, text, |address| system::groups(address, count));
+    }),
+    ("processors", |argument, text| shown(argument, text, |address| system::processors(address, argument.moved()))),
+    // Only those operations that wait have one.
+    ("futex-timeout", |argument, text| {
+        if choices::futex_waits(argument.all[1]) {
+            *text += &structure::timespec(argument.value());
+        }
+    }),
+    ("process-argument", |argument, text| {
+        const SET_NAME: u64 = 15;
+        const GET_NAME: u64 = 16;
+        match argument.before() as u32 as u64 {
+            SET_NAME => *text += &string(argument.value()),
+            GET_NAME => shown(argument, text, string),
+            _ => *text += &hexadecimal(argument.value()),
+        }
+    }),
+    ("polls", |argument, text| *text += &structure::questions(argument.value(), argument.next())),
+    ("descriptors", |argument, text| *text += &structure::descriptor_set(argument.value(), argument.all[0] as u32 as u64)),
+    ("entries", |argument, text| shown(argument, text, |address| structure::entries(address, argument.length(), 18))),
+    ("control-argument", |argument, text| {
+        const DUPLICATE: [u64; 2] = [0, 1030];
+        const SET_DESCRIPTOR: u64 = 2;
+        const SET_STATUS: u64 = 4;
+        let value = argument.value();
+        match argument.before() as u32 as u64 {
+            SET_DESCRIPTOR => *text += if value == 1 { "FD_CLOEXEC" } else { "0" },
+            SET_STATUS => *text += &flags::OPEN.show(value),
+            command if DUPLICATE.contains(&command) => *text += &format!("{}", value as i32),
+            6 | 7 | 37 | 38 => *text += &waiting::lock(value),
+            // Those that only ask.
+            1 | 3 | 9 | 1025 | 1032 | 1034 => {}
+            _ => *text += &hexadecimal(value),
+        }
+    }),
+    ("process-file", flag!(flags::PROCESS_FILE)),
+    ("queue-limits", structure!(ipc::queue_limits)),
+    ("ipc-key", |argument, text| *text += &ipc::key(argument.value() as u32)),
+    ("ipc-flags", |argument, text| *text += &ipc::get(u64::from(argument.value() as u32), false)),
+    ("shared-flags", |argument, text| *text += &ipc::get(u64::from(argument.value() as u32), true)),
+    ("attaching", flag!(ipc::ATTACH)),
+    ("message-operation", flag!(ipc::MESSAGE)),
+    ("semaphore-operations", |argument, text| *text += &ipc::operations(argument.value(), u64::from(argument.next() as u32))),
+    ("typed-message", |argument, text| shown(argument, text, |address| ipc::message(address, argument.next()))),
+    ("memory-control", choice!(ipc::MEMORY_CONTROL)),
+    ("memory-control-argument", ipc::memory_argument),
+    ("semaphore-control", choice!(ipc::SEMAPHORE_CONTROL)),
+    ("semaphore-control-argument", ipc::semaphore_argument),
+    ("queue-control", choice!(ipc::QUEUE_CONTROL)),
+    ("queue-control-argument", ipc::queue_argument),
+    ("request-argument", |argument, text| request::argument(argument.before() as u32, argument, text)),
+];

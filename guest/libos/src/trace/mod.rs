@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--strace`: every system call with its arguments and its result, in the manner of strace, on the standard error stream.
+//!
+//! What a call takes stands in the [table of calls](crate::table): `read(fd, bytes=, size)`. Each word is a [kind](kinds) that knows how to show a
+//! register; with `=` at its end the call fills it in, so it is shown when the call is over. What is shown before is printed before, so that a call
+//! that waits is seen waiting. A word behind the parentheses is a [kind of result](results).
+
+mod choices;
+mod flags;
+mod ipc;
+mod kinds;
+mod request;
+mod results;
+mod sockets;
+mod structures;
+mod system;
+mod text;
+mod waiting;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use pando_abi::virtual_registers::MissingCall;
+use pando_rt::console::{self, Stop, Stream};
+use pando_rt::registers;
+use syscalls::Sysno;
+
+use crate::errno::Errno;
+use crate::process::FIRST;
+use crate::signals::Signal;
+use crate::signals::info::Info;
+use crate::system::System;
+use crate::table::{self, Call};
+use crate::upcall::RT_SIGRETURN;
+use kinds::{Argument, Kind};
+
+/// Numbers of the calls that never return.
+const EXIT: u64 = 60;
+const EXIT_GROUP: u64 = 231;
+const ENDS: [u64; 2] = [EXIT, EXIT_GROUP];
+/// Where results begin.
+const RESULT_COLUMN: usize = 40;
+
+/// A call that is being traced.
+#[derive(Clone, Copy)]
+struct Traced {
+    number: u64,
+    signature: &'static str,
+    arguments: [u64; 6],
+}
+
+impl Traced {
+    fn new(number: u64, arguments: [u64; 6]) -> Traced {
+        Traced { number, signature: table::find(number).map_or("", Call::signature), arguments }
+    }
+
+    fn name(self) -> String {
+        match table::find(self.number) {
+            Some(call) => call.name().into(),
+            None => Sysno::new(self.number as usize).map_or_else(|| format!("syscall_{:#x}", self.number), |call| call.name().into()),
+        }
+    }
+
+    /// The words between the parentheses; of a call that nobody knows, six numbers.
+    fn words(self) -> impl Iterator<Item = &'static str> {
+        let words = if table::find(self.number).is_some() { self.signature } else { "hex, hex, hex, hex, hex, hex" };
+        words.split(", ").filter(|word| !word.is_empty())
+    }
+
+    /// Appends the arguments from `first` on that can be shown, until one cannot be yet. Returns how many were.
+    fn show(self, line: &mut String, first: usize, result: Option<Result<u64, Errno>>) -> usize {
+        let mut shown = first;
+        for (index, word) in self.words().enumerate().skip(first).take(self.arguments.len() - first) {
+            let kind = Kind::of(word);
+            if kind.is_filled && result.is_none() {
+                break;
+            }
+            let mut text = String::new();
+            (kind.show)(&Argument { index, all: &self.arguments, result: result.filter(|_| kind.is_filled) }, &mut text);
+            // Some arguments are none, depending on others.
+            if !text.is_empty() {
+                let comma = if line.ends_with('(') { "" } else { ", " };
+                // A string takes everything.
+                let _ = write!(line, "{comma}{text}");
+            }
+            shown += 1;
+        }
+        shown
+    }
+
+    /// The result as it is shown.
+    fn result(self, result: Result<u64, Errno>) -> String {
+        match result {
+            Err(Errno::ERESTART) => "? ERESTARTSYS (To be restarted if SA_RESTART is set)".into(),
+            Err(error) => format!("-1 {error:?} ({})", text::sentence(error.text())),
+            Ok(value) => {
+                let show = table::find(self.number).and_then(|call| results::find(call.returns()));
+                show.map_or_else(|| results::number(value), |show| show(&self.arguments, value))
+            }
+        }
+    }
+}
+
+/// Performs a system call and prints it: what is known of it when it begins, and the rest when it is over. If others have printed meanwhile, the line is taken up again.
+pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
+    let call = Traced::new(number, arguments);
+    let mut line = prefix(system) + &call.name() + "(";
+    let shown = call.show(&mut line, 0, None);
+    let all = shown == call.words().count().min(arguments.len());
+    // What a handler's return restores stands in its frame.
+    let frame = (number == RT_SIGRETURN).then(|| structures::returned(system.thread.signals.stack_pointer)).flatten();
+    if let Some((mask, _)) = &frame {
+        line += mask;
+    }
+    if all {
+        line.push(')');
+    }
+    let (again, thread) = (system.thread.call.again, system.thread.number);
+    if !again {
+        if ENDS.contains(&number) {
+            pad(&mut line);
+            line += "= ?\n";
+            if number == EXIT_GROUP || system.process.threads.len() == 1 {
+                line += &format!("{}+++ exited with {} +++\n", prefix(system), arguments[0] & 0xff);
+            }
+            say(system, &line);
+            if system.process.number == FIRST {
+                summary(system);
+            }
+            return table::perform(system, number, arguments);
+        }
+        say(system, &line);
+        system.unfinished = Some(thread);
+    }
+    let raw = table::perform(system, number, arguments);
+    if raw == Errno::WAITS.to_result() {
+        return raw;
+    }
+    if system.unfinished != Some(thread) {
+        let resumed = format!("{}<... {} resumed>", prefix(system), call.name());
+        say(system, &resumed);
+        line.clone_from(&resumed);
+    }
+    system.unfinished = None;
+    let printed = line.len();
+    let result = Errno::from_result(frame.map_or(raw, |(_, result)| result));
+    if !all {
+        call.show(&mut line, shown, Some(result));
+        line.push(')');
+    }
+    pad(&mut line);
+    say(system, &format!("{}= {}\n", &line[printed..], call.result(result)));
+    raw
+}
+
+/// Whose line it is, where there are several threads.
+fn prefix(system: &System) -> String {
+    if system.is_alone() { String::new() } else { format!("[pid {:>5}] ", system.thread.number) }
+}
+
+/// Brings a line to where its result begins.
+fn pad(line: &mut String) {
+    let missing = RESULT_COLUMN.saturating_sub(line.chars().count()).max(1);
+    line.extend(core::iter::repeat_n(' ', missing));
+}
+
+/// Prints that a signal is being delivered.
+pub fn signal(system: &mut System, info: &Info) {
+    if system.traced {
+        let line = format!("{}--- {} {} ---\n", prefix(system), choices::signal(info.signal()), structures::information(info));
+        say(system, &line);
+    }
+}
+
+/// Prints that a signal ends the program.
+pub fn end(system: &mut System, signal: Signal) {
+    if system.traced {
+        say(system, &format!("{}+++ killed by {} +++\n", prefix(system), choices::signal(signal)));
+        if system.process.number == FIRST {
+            summary(system);
+        }
+    }
+}
+
+/// Prints which calls nobody implements were made, and how often.
+fn summary(system: &mut System) {
+    let call = |call: MissingCall| format!("{} ({})", Traced::new(call.number.into(), [0; 6]).name(), call.count);
+    let calls: Vec<String> = registers::missing_calls().map(call).collect();
+    if !calls.is_empty() {
+        say(system, &format!("pando: calls that are not implemented: {}\n", calls.join(", ")));
+    }
+}
+
+/// Prints a piece of text, among what the program itself says there.
+fn say(system: &mut System, text: &str) {
+    if system.unfinished.take_if(|thread| *thread != system.thread.number).is_some() {
+        say(system, " <unfinished ...>\n");
+    }
+    let shown = if system.terminal.shows(Stream::Errors) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
+    let mut left = &shown[..];
+    while !left.is_empty() {
+        match console::send_copy(Stream::Errors, left) {
+            Ok(sent) => left = &left[sent..],
+            Err(Stop::Event) => system.notice(),
+            // Nobody reads it.
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kinds::Kind;
+    use super::results;
+    use crate::table::TABLE;
+
+    #[test]
+    fn every_call_says_what_it_takes() {
+        for call in TABLE {
+            assert!(
+                call.name().len() < call.declared.len(),
+                "{}: give its arguments, as `{}(fd, bytes=, size)`",
+                call.declared,
+                call.declared
+            );
+            for word in call.signature().split(", ").filter(|word| !word.is_empty()) {
+                assert!(Kind::find(word).is_some(), "{}: `{word}` is no kind of argument: see `trace/kinds.rs`", call.declared);
+            }
+            assert!(results::find(call.returns()).is_some(), "{}: `{}` is no kind of result", call.declared, call.returns());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What processes find in `/proc` about themselves and about each other, held against what they find natively.
+
+use crate::case::Case;
+use pando_testing::lab::kvm_is_there;
+
+/// A parent that looks at its children: one that is stopped, one that has ended, one that is gone.
+const FAMILY: &str = r"
+import os, signal, threading
+def stat(pid):
+    text = open(f'/proc/{pid}/stat').read()
+    return text[text.rindex(')') + 2:].split()
+def status(pid, name):
+    return [line.split()[1:] for line in open(f'/proc/{pid}/status') if line.startswith(name + ':')]
+me = os.getpid()
+print(os.readlink('/proc/self') == str(me), os.readlink('/proc/thread-self') == f'{me}/task/{me}', str(me) in os.listdir('/proc'))
+child = os.fork()
+if child == 0:
+    os.chdir('/tmp')
+    os.setpgid(0, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(3)
+os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)
+state, parent, group, session = stat(child)[:4]
+print(state, int(parent) == me, int(group) == child, int(session) == os.getsid(0), status(child, 'State'), status(child, 'Threads'))
+print(os.readlink(f'/proc/{child}/cwd'), os.readlink(f'/proc/{child}/exe') == os.readlink('/proc/self/exe'))
+print({'0', '1', '2'} <= set(os.listdir(f'/proc/{child}/fd')), open(f'/proc/{child}/cmdline').read() == open('/proc/self/cmdline').read())
+print(status(child, 'Uid') == status(me, 'Uid'), [line for line in open(f'/proc/{child}/fdinfo/0') if line.startswith('pos')])
+os.kill(child, signal.SIGCONT)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print(stat(child)[0], status(child, 'State'), open(f'/proc/{child}/cmdline').read(), str(child) in os.listdir('/proc'))
+os.waitpid(child, 0)
+print(os.path.exists(f'/proc/{child}'), str(child) in os.listdir('/proc'))
+ready, go = threading.Event(), threading.Event()
+def wait():
+    ready.set()
+    go.wait()
+thread = threading.Thread(target=wait)
+thread.start()
+ready.wait()
+print(status(me, 'Threads'), len(os.listdir('/proc/self/task')), sorted(map(int, os.listdir('/proc/self/task'))) == sorted([me, thread.native_id]))
+print(os.path.exists(f'/proc/{thread.native_id}/stat'), str(thread.native_id) in os.listdir('/proc'))
+go.set()
+thread.join()
+open('/proc/self/comm', 'w').write('other\n')
+print(open('/proc/self/comm').read(), stat(me)[17], open('/proc/self/loginuid').read() != '')
+open('/proc/self/oom_score_adj', 'w').write('17')
+print(open('/proc/self/oom_score_adj').read(), sorted(os.listdir('/proc/sys/kernel/random'))[0])
+for path, text in [('/proc/self/oom_score_adj', '2000'), ('/proc/2000000/stat', '')]:
+    try:
+        open(path, 'r+').write(text)
+    except OSError as error:
+        print(path.split('/')[-1], error.errno)
+";
+
+#[test]
+fn processes_find_each_other() {
+    if kvm_is_there() {
+        Case::new("/usr/bin/python3", &["-c", FAMILY]).check();
+    }
+}
+
+#[test]
+fn tools_list_processes() {
+    if !kvm_is_there() {
+        return;
+    }
+    // Only what these print of processes that they were asked for is the same on both sides.
+    let lists = "sleep 60 & sleep=$!; until [ \"$(cat /proc/$sleep/comm)\" = sleep ]; do :; done
+        ps -o comm=,stat= -p $sleep; ps -o args= -p $$ | cut -c1-4; pgrep -x -P $$ -l sleep | cut -d' ' -f2; pkill -x -P $$ sleep; wait $sleep; echo $?";
+    Case::new("bash", &["-c", lists]).check();
+    let outcome =
+        Case::new("bash", &["-c", "sleep 60 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done; top -bn1 | grep -c ' sleep *$'; busybox ps | grep -c '[s]leep 60$'; killall sleep"]).cell();
+    assert_eq!((outcome.status, crate::case::text(&outcome.output)), (0, "1\n1\n"), "{outcome:?}");
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A new user's first five minutes: what the README says works, help helps, shells take the completions, mistakes are named.
+
+use crate::case::{Case, Input, PANDO, finish, pando, text};
+use crate::chroot::succeed;
+use crate::data;
+use pando_testing::lab::kvm_is_there;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// A program of a user's own.
+const MINE: &str = "#include <stdio.h>\nint main(int count, char **words) { while (--count) puts(*++words); }\n";
+
+/// The command lines of the README's blocks, without what is said of them.
+fn commands_of_the_readme() -> Vec<String> {
+    let readme = include_str!("../../../README.md");
+    let blocks = readme.split("```sh\n").skip(1).map(|block| block.split("```").next().expect("there is a first part"));
+    let lines = blocks.flat_map(str::lines).map(|line| line.split(" #").next().expect("there is a first part").trim());
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_the_readme_says_works() {
+    if !kvm_is_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir(path("bin")).expect("the directory is ours");
+    symlink(PANDO, path("bin/pando")).expect("it was not there");
+    fs::write(path("data.txt"), data::text(1000)).expect("the directory is ours");
+    fs::write(path("mine.c"), MINE).expect("the directory is ours");
+    let mut compile = Command::new("gcc");
+    compile.args(["-static", "-o"]).args([path("my-static-program"), path("mine.c")]);
+    succeed(compile);
+    let run = |line: &str| {
+        let mut shell = Command::new("bash");
+        shell.args(["-o", "pipefail", "-c", line]).current_dir(directory.path());
+        shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", path("bin").display()));
+        finish(shell, Input::Nothing)
+    };
+    let mut lines = commands_of_the_readme();
+    assert!(lines.len() > 5, "{lines:?}");
+    // The suite is what runs this test.
+    lines.retain(|line| line != "cargo xtask test");
+    for line in lines {
+        // What cargo builds and runs is what is tested here.
+        let line = line.replace("cargo run --release -- ", "pando ");
+        assert!(line.contains("pando "), "a command that this test does not know: {line}");
+        let outcome = run(&line);
+        assert!(outcome.status == 0 && !outcome.output.is_empty(), "{line}: {outcome:?}");
+        // A program in a cell prints what it prints on the host.
+        if let Some((before, after)) = line.split_once("pando run ")
+            && let Some((_, program)) = after.split_once("-- ")
+        {
+            assert_eq!(text(&outcome.output), text(&run(&format!("{before}{program}")).output), "{line}");
+        }
+    }
+}
+
+/// The words at the beginnings of the lines of a section of help, with what follows them.
+fn section<'a>(help: &'a str, title: &str) -> Vec<&'a str> {
+    let lines = help.lines().skip_while(move |line| *line != title).skip(1);
+    lines.take_while(|line| !line.is_empty()).map(str::trim_start).collect()
+}
+
+/// All commands, as the words that call them.
+fn commands() -> Vec<Vec<String>> {
+    let mut found: Vec<Vec<String>> = Vec::new();
+    let mut pending = vec![Vec::new()];
+    while let Some(words) = pending.pop() {
+        let asked: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
+        let outcome = pando(&asked);
+        assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "{asked:?}");
+        let help = text(&outcome.output).to_owned();
+        let usage = ["Usage: pando".to_owned()].into_iter().chain(words.iter().cloned()).collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&usage) && help.contains("--help"), "{asked:?}: {help}");
+        for line in section(&help, "Commands:") {
+            let (name, about) = line.split_once(' ').expect("a command says what it is for");
+            assert!(about.trim().len() > 10, "{line}");
+            pending.push(words.iter().cloned().chain([name.to_owned()]).collect());
+        }
+        found.push(words);
+    }
+    found
+}
+
+#[test]
+fn each_command_helps() {
+    let commands = commands();
+    assert!(["run", "image", "doctor", "completions", "manual"].iter().all(|name| commands.contains(&vec![(*name).to_owned()])));
+    assert!(commands.iter().any(|words| *words == ["image", "build"]), "{commands:?}");
+}
+
+#[test]
+fn each_command_has_a_page_of_the_manual() {
+    for words in commands().iter().filter(|words| words.len() == 1) {
+        let page = pando(&["manual", &words[0]]);
+        let named = format!("pando\\-{}", words[0]);
+        assert!(page.status == 0 && text(&page.output).contains(&named), "{words:?}: {page:?}");
+        let mut man = Command::new("man");
+        man.args(["--warnings", "--local-file", "-"]).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "200");
+        let shown = finish(man, Input::Pipe(&page.output));
+        assert_eq!((shown.status, &shown.errors[..]), (0, ""), "{words:?}");
+    }
+}
+
+#[test]
+fn shells_understand_their_completions() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for shell in ["bash", "zsh", "fish"] {
+        let file = directory.path().join(shell);
+        fs::write(&file, pando(&["completions", shell]).output).expect("the directory is ours");
+        let mut check = Command::new(shell);
+        check.arg("-n").arg(&file).env("HOME", directory.path());
+        let outcome = finish(check, Input::Nothing);
+        assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "{shell}");
+    }
+    completed("fish", &["-c", "source $argv[1]; complete -C 'pando run --ti'"], &directory.path().join("fish"), "--timeout");
+    let words = "source \"$0\"; COMP_WORDS=(pando run --ti); COMP_CWORD=2; _pando pando --ti run; echo \"${COMPREPLY[@]}\"";
+    completed("bash", &["-c", words], &directory.path().join("bash"), "--timeout");
+}
+
+/// A shell completes an option.
+fn completed(shell: &str, words: &[&str], file: &Path, wanted: &str) {
+    let mut command = Command::new(shell);
+    command.args(words).arg(file).env("HOME", file.parent().expect("it lies in a directory"));
+    let outcome = finish(command, Input::Nothing);
+    assert!(outcome.status == 0 && text(&outcome.output).contains(wanted), "{shell}: {outcome:?}");
+}
+
+#[test]
+fn a_mistake_in_each_option_is_named() {
+    for words in commands() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let help = pando(&[&words[..], &["--help"]].concat());
+        for line in section(text(&help.output), "Options:") {
+            let Some(at) = line.find("--") else { continue };
+            let end = at + line[at..].find([' ', '[']).unwrap_or(line.len() - at);
+            let name = &line[at..end];
+            // An option without its value, or with one that it does not take.
+            let takes = line[end..].starts_with(" <");
+            let mistake = if takes { name.to_owned() } else { format!("{name}=no such value") };
+            let outcome = pando(&[&words[..], &[&mistake]].concat());
+            assert!(outcome.status == 125 && outcome.output.is_empty(), "{words:?} {mistake}: {outcome:?}");
+            assert!(outcome.errors.starts_with("error: ") && outcome.errors.contains(name), "{words:?} {mistake}: {}", outcome.errors);
+        }
+        let outcome = pando(&[&words[..], &["--no-such-option"]].concat());
+        assert!(outcome.status == 125 && outcome.errors.contains("--no-such-option"), "{words:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_first_programs_run() {
+    let lines: [&[&str]; 5] = [
+        &["busybox", "echo", "hello"],
+        &["busybox", "ls", "-a", "/usr/share/common-licenses"],
+        &["busybox", "grep", "-c", "the", "/usr/share/common-licenses/GPL-3"],
+        &["busybox", "sh", "-c", "for i in 1 2 3; do echo $i; done; exit 5"],
+        &["busybox", "sha256sum", "/bin/busybox"],
+    ];
+    if kvm_is_there() {
+        lines.iter().for_each(|words| Case::new(words[0], &words[1..]).check());
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Busybox's own tests, from Debian's source of it: the applet under test, the shell that tests it and all that they start, natively or in a cell.
+//!
+//! What passes on the host passes in a cell. `testsuite.txt` names the applets that are left out.
+
+use crate::case::{Case, Outcome, long_runs, text};
+use crate::chroot::succeed;
+use crate::data;
+use crate::foreign::fetched;
+use pando_testing::lab::kvm_is_there;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+const LEFT_OUT: &str = include_str!("testsuite.txt");
+/// Those that take little time; the long runs take all.
+const QUICK: [&str; 44] = [
+    "ar",
+    "ash-heredoc",
+    "ash-redir",
+    "ash-vars",
+    "basename",
+    "bzcat",
+    "cal",
+    "cat",
+    "cmp",
+    "cp",
+    "cpio",
+    "cut",
+    "dd",
+    "du",
+    "expand",
+    "find",
+    "fold",
+    "gunzip",
+    "gzip",
+    "head",
+    "hexdump",
+    "ln",
+    "mkdir",
+    "mv",
+    "nl",
+    "od",
+    "paste",
+    "patch",
+    "pidof",
+    "readlink",
+    "rm",
+    "rmdir",
+    "start-stop-daemon",
+    "tail",
+    "tar",
+    "tee",
+    "touch",
+    "tr",
+    "uncompress",
+    "uniq",
+    "unlzma",
+    "unzip",
+    "wc",
+    "xargs",
+];
+/// How many applets are tested at a time.
+const WORKERS: usize = 3;
+
+/// Runs the tests of an applet, or a folder of tests of the shell, in a copy of all of them. `$1`: Debian's source; `$2`: what is tested;
+/// `$3`: what the tests of the shell have compiled.
+const SCRIPT: &str = r#"
+top=$(mktemp -d) && trap 'rm -r "$top"' EXIT && mkdir "$top/shell" || exit
+cat "$1/debian/config/os/linux" "$1/debian/config/pkg/static" > "$top/.config"
+ln -s "$(command -v busybox)" "$top/busybox"
+case $2 in
+ash-*)
+    cp -r "$1/shell/ash_test" "$top/shell" && cp "$3"/* "$top/shell/ash_test" && cd "$top/shell/ash_test" || exit
+    sh ./run-all "$2" | sed -n 's/^\(.*\): ok$/PASS: \1/p; s/^\(.*\): fail$/FAIL: \1/p';;
+*)
+    cp -r "$1/testsuite" "$top" && cd "$top/testsuite" || exit
+    ECHO='busybox echo' sh ./runtest "$2";;
+esac
+"#;
+
+/// What the tests said, each with its name: `PASS`, `FAIL`, `SKIPPED` or `UNTESTED`.
+fn results(outcome: &Outcome) -> Vec<(String, String)> {
+    let said = String::from_utf8_lossy(&outcome.output);
+    let said = said.lines().filter_map(|line| line.split_once(": "));
+    said.filter(|(word, _)| ["PASS", "FAIL", "SKIPPED", "UNTESTED"].contains(word)).map(|(word, name)| (name.into(), word.into())).collect()
+}
+
+/// The applets that are left out.
+fn left_out() -> BTreeSet<&'static str> {
+    LEFT_OUT.lines().filter_map(|line| Some(line.split_once(" - ")?.0)).collect()
+}
+
+/// A folder with what the tests of the shell have compiled.
+fn compiled(source: &Path) -> PathBuf {
+    let directory = data::directory().join("ash");
+    fs::create_dir_all(&directory).expect("the target directory can be written");
+    for name in ["printenv", "recho", "zecho"] {
+        let mut compile = Command::new("gcc");
+        compile.arg("-w").arg(source.join("shell/ash_test").join(name).with_extension("c")).arg("-o").arg(directory.join(name));
+        succeed(compile);
+    }
+    directory
+}
+
+/// What passes on the host and not in a cell, and how many tests passed in a cell.
+fn check(source: &Path, compiled: &Path, applet: &str) -> (Vec<String>, usize) {
+    let words = [OsStr::new("-c"), OsStr::new(SCRIPT), OsStr::new("sh"), source.as_os_str(), OsStr::new(applet), compiled.as_os_str()];
+    let case = Case::new("sh", &words).file(source).file(compiled);
+    let outcome = case.cell();
+    let (native, cell) = (results(&case.native()), results(&outcome));
+    let names = |results: &[(String, String)]| results.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    if names(&native) != names(&cell) {
+        let problem = format!("{applet}: other tests ran: {native:?}, in a cell {cell:?} (status {}, {})", outcome.status, outcome.errors);
+        return (vec![problem], 0);
+    }
+    // What fails on the host for what surrounds it there may well pass in a cell.
+    let fails = |((_, on_host), (_, in_cell)): &(&(String, String), &(String, String))| on_host == "PASS" && in_cell != "PASS";
+    let problem = |((name, _), (_, in_cell)): (&(String, String), &(String, String))| format!("{applet}: `{name}`: {in_cell} in a cell");
+    let passed = cell.iter().filter(|(_, word)| word == "PASS").count();
+    (native.iter().zip(&cell).filter(fails).map(problem).collect(), passed)
+}
+
+/// The applets, and the folders of tests of the shell, that have tests.
+fn tested(source: &Path) -> BTreeSet<String> {
+    let names = |folder: &str| fs::read_dir(source.join(folder)).expect("Debian's source has it").flatten();
+    let names = |folder: &str| names(folder).map(|file| file.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let output = Command::new("busybox").arg("--list").output().expect("busybox is there");
+    let files = names("testsuite");
+    let has_tests = |name: &&str| files.iter().any(|file| file == name || file.strip_suffix(".tests") == Some(name));
+    let applets = text(&output.stdout).lines().filter(has_tests).map(str::to_owned);
+    applets.chain(names("shell/ash_test").into_iter().filter(|name| name.starts_with("ash-"))).collect()
+}
+
+#[test]
+fn the_tests_of_busybox_say_the_same_in_a_cell() {
+    if !kvm_is_there() {
+        return;
+    }
+    let Some(source) = fetched("sources/busybox") else { return };
+    let compiled = compiled(&source);
+    let (left_out, all) = (left_out(), long_runs());
+    let is_wanted = |name: &String| !left_out.contains(&name[..]) && (all || QUICK.contains(&&name[..]));
+    let applets: Vec<String> = tested(&source).into_iter().filter(is_wanted).collect();
+    let (count, queue) = (applets.len(), Mutex::new(applets.into_iter()));
+    let next = || queue.lock().expect("nobody panics with it").next();
+    let work = || std::iter::from_fn(next).map(|applet| check(&source, &compiled, &applet)).collect::<Vec<_>>();
+    let checked: Vec<(Vec<String>, usize)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("its tests can be run")).collect()
+    });
+    let passed: usize = checked.iter().map(|(_, passed)| passed).sum();
+    let problems: Vec<String> = checked.into_iter().flat_map(|(problems, _)| problems).collect();
+    println!("{passed} tests of {count} applets pass in a cell");
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(passed > 5 * count, "{passed} tests of {count} applets passed");
+}

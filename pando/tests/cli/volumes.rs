@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Volumes that may be changed: what programs do in a cell is done on the host when they sync or end, each file as a whole.
+
+use crate::case::{Case, Input, Outcome, PANDO, as_shell, finish};
+use crate::compile::{Linked, program};
+use crate::data::Numbers;
+use pando_testing::lab::kvm_is_there;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use tempfile::TempDir;
+
+/// What lies in a directory: for each path its mode, and its content or where it leads.
+type Tree = BTreeMap<String, (u32, Vec<u8>)>;
+
+fn tree(directory: &Path) -> Tree {
+    fn walk(directory: &Path, path: &str, found: &mut Tree) {
+        for entry in fs::read_dir(directory).expect("it is a directory") {
+            let entry = entry.expect("it can be read");
+            let path = format!("{path}/{}", entry.file_name().display());
+            let metadata = fs::symlink_metadata(entry.path()).expect("it was listed");
+            let content = match metadata.file_type() {
+                kind if kind.is_symlink() => fs::read_link(entry.path()).expect("it is a link").into_os_string().into_encoded_bytes(),
+                kind if kind.is_file() => fs::read(entry.path()).expect("it is a file"),
+                _ => Vec::new(),
+            };
+            found.insert(path.clone(), (metadata.mode(), content));
+            if metadata.is_dir() {
+                walk(&entry.path(), &path, found);
+            }
+        }
+    }
+    let mut found = Tree::new();
+    walk(directory, "", &mut found);
+    found
+}
+
+/// A directory of the host with some files.
+struct Host(TempDir);
+
+impl Host {
+    fn new() -> Host {
+        let host = Host(tempfile::tempdir().expect("a temporary directory"));
+        fs::create_dir_all(host.path("old/deep")).expect("it was not there");
+        fs::write(host.path("old/deep/file"), "deep").expect("the directory is ours");
+        fs::write(host.path("old/other"), "other\n".repeat(2000)).expect("the directory is ours");
+        fs::write(host.path("text"), "one\ntwo\nthree\n").expect("the directory is ours");
+        symlink("text", host.path("link")).expect("it was not there");
+        host
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| format!("({error})"))
+    }
+
+    /// The option that shows it at a path of the cell.
+    fn at(&self, cell: &str) -> [String; 2] {
+        ["-v".into(), format!("{}:{cell}", self.0.path().display())]
+    }
+}
+
+/// Command lines of busybox; `DIR` stands for the directory in which they change things.
+const CHANGES: [&str; 16] = [
+    "cp DIR/text DIR/copy",
+    "sed -i s/two/zwei/ DIR/text",
+    "mkdir -p DIR/new/nested",
+    "cp DIR/old/other DIR/new/nested/large",
+    "mv DIR/old/other DIR/new/moved",
+    "mv DIR/old DIR/renamed",
+    "chmod 600 DIR/copy",
+    "chmod 711 DIR/new",
+    "ln -s nowhere DIR/dangling",
+    "rm DIR/link",
+    "ln DIR/copy DIR/second",
+    "touch DIR/empty",
+    "truncate -s 100000 DIR/sparse",
+    "tar -C DIR -cf DIR/archive.tar new",
+    "rm -r DIR/renamed/deep",
+    "dd if=/dev/zero of=DIR/text bs=1000 count=3 seek=5 conv=notrunc",
+];
+
+#[test]
+fn what_programs_change_in_a_cell_is_changed_on_the_host() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (native, exported) = (Host::new(), Host::new());
+    for line in CHANGES {
+        let run = |case: Case<'_>, in_cell: bool| {
+            let outcome = if in_cell { case.cell() } else { case.native() };
+            assert_eq!(outcome.status, 0, "{line}: {outcome:?}");
+        };
+        let words = |directory: &str| line.split(' ').map(|word| word.replace("DIR", directory)).collect::<Vec<_>>();
+        run(Case::new("busybox", &words(&native.0.path().display().to_string())), false);
+        run(Case::new("busybox", &words("/data")).options(&exported.at("/data")), true);
+        // An archive says when things were changed.
+        let without_archive = |host: &Host| tree(host.0.path()).into_iter().filter(|(path, _)| path != "/archive.tar").collect::<Tree>();
+        assert_eq!(without_archive(&native), without_archive(&exported), "after {line}");
+    }
+}
+
+#[test]
+fn one_file_may_be_changed_alone() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let before = tree(host.0.path());
+    let volume = format!("{}:/data/words", host.path("text").display());
+    let outcome = Case::new("busybox", &["sed", "-i", "s/two/zwei/", "/data/words"]).options(&["-v", &volume]).cell();
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    assert_eq!(host.read("text"), "one\nzwei\nthree\n");
+    let others = |tree: Tree| tree.into_iter().filter(|(path, _)| path != "/text").collect::<Tree>();
+    assert_eq!(others(tree(host.0.path())), others(before));
+}
+
+#[test]
+fn the_name_of_one_file_stays() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let volume = format!("{}:/words", host.path("text").display());
+    for words in [&["rm", "/words"][..], &["mv", "/words", "/elsewhere"]] {
+        let outcome = Case::new("busybox", words).options(&["-v", &volume]).cell();
+        assert!(outcome.status == 1 && outcome.errors.contains("busy"), "{outcome:?}");
+        assert_eq!(host.read("text"), "one\ntwo\nthree\n");
+    }
+}
+
+#[test]
+fn a_tree_may_be_as_deep_as_paths_are_long() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let deep = vec!["directory"; 300].join("/");
+    let run = |words: &[&str]| {
+        let outcome = Case::new("busybox", words).options(&host.at("/data")).cell();
+        assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "{:?}", &words[..2]);
+    };
+    run(&["mkdir", "-p", &format!("/data/{deep}")]);
+    assert!(host.path(&deep).is_dir());
+    run(&["rm", "-r", "/data/directory"]);
+    assert!(!host.path("directory").exists());
+}
+
+#[test]
+fn what_is_read_only_is_not_changed() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let before = tree(host.0.path());
+    let volume = format!("{}:/data:ro", host.0.path().display());
+    // The cell has its own view, and may change that.
+    let outcome = Case::new("busybox", &["rm", "-r", "/data/old"]).options(&["-v", &volume]).cell();
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    let current = Case::new("busybox", &["sh", "-c", "echo changed > text"]).directory(host.0.path()).cell();
+    assert_eq!(current.status, 0, "{current:?}");
+    assert_eq!(tree(host.0.path()), before);
+}
+
+/// A program in a cell that says what it does, line by line, and waits for lines.
+struct Running {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn new(host: &Host, words: &[&str]) -> Running {
+        let mut command = Command::new(PANDO);
+        command.arg("run").args(host.at("/data")).arg("--").arg(program("volumes", Linked::Musl)).args(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        Running { child, input, output: BufReader::new(output) }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the cell writes");
+        line.trim_end().into()
+    }
+
+    fn go_on(&mut self) {
+        self.input.write_all(b"\n").expect("the cell reads");
+    }
+
+    fn send(&self, signal: &str) {
+        let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().expect("kill starts");
+        assert!(status.success());
+    }
+
+    /// Waits for its end: the status as a shell has it, and what it complained of.
+    fn end(mut self) -> (i32, String) {
+        let status = as_shell(self.child.wait().expect("it is ours"));
+        let errors = std::io::read_to_string(self.child.stderr.take().expect("a pipe")).expect("it is text");
+        (status, errors)
+    }
+}
+
+#[test]
+fn the_host_has_what_was_synced_and_the_rest_at_the_end() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let mut run = Running::new(&host, &["durable", "/data/text"]);
+    assert_eq!((run.line(), host.read("text")), ("written".into(), "one\ntwo\nthree\n".into()));
+    run.go_on();
+    assert_eq!((run.line(), host.read("text")), ("synced".into(), "first".into()));
+    run.go_on();
+    assert_eq!(run.end(), (0, String::new()));
+    assert_eq!(host.read("text"), "first second");
+}
+
+#[test]
+fn what_is_written_through_a_mapping_reaches_the_host() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let mut run = Running::new(&host, &["mapped", "/data/text"]);
+    assert_eq!((run.line(), host.read("text")), ("written".into(), "one\ntwo\nthree\n".into()));
+    run.go_on();
+    assert_eq!((run.line(), host.read("text")), ("synced".into(), "ONE\ntwo\nthree\n".into()));
+    run.go_on();
+    assert_eq!(run.end(), (0, String::new()));
+    assert_eq!(host.read("text"), "ONE\nTWO\nthree\n");
+}
+
+#[test]
+fn a_program_that_is_asked_to_end_leaves_what_it_wrote() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let mut run = Running::new(&host, &["durable", "/data/text"]);
+    assert_eq!(run.line(), "written");
+    run.send("TERM");
+    let (status, errors) = run.end();
+    assert_eq!((status, host.read("text")), (143, "first".into()), "{errors}");
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_what_it_synced() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let mut run = Running::new(&host, &["durable", "/data/text"]);
+    assert_eq!(run.line(), "written");
+    run.send("KILL");
+    assert_eq!((run.end().0, host.read("text")), (137, "one\ntwo\nthree\n".into()));
+}
+
+#[test]
+fn a_file_of_which_a_byte_was_synced_can_be_read_on() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let bytes: Vec<u8> = (0..5 << 20).map(|index: u32| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(host.path("large"), &bytes).expect("the directory is ours");
+    let native = Command::new(program("volumes", Linked::Musl)).args(["patched", &host.path("large").display().to_string()]).output();
+    let wanted = String::from_utf8(native.expect("it starts").stdout).expect("it is a number");
+    fs::write(host.path("large"), &bytes).expect("the directory is ours");
+    let outcome = Case::new(program("volumes", Linked::Musl), &["patched", "/data/large"]).options(&host.at("/data")).cell();
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    assert_eq!(String::from_utf8_lossy(&outcome.output), wanted);
+    let found = fs::read(host.path("large")).expect("it is there");
+    assert!(found[0] == b'!' && found[1..] == bytes[1..]);
+}
+
+#[test]
+fn what_cannot_be_written_back_is_told_and_shows_in_the_status() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let mut run = Running::new(&host, &["durable", "/data/old/deep/file"]);
+    assert_eq!(run.line(), "written");
+    // Somebody puts a file where the directory was.
+    fs::remove_dir_all(host.path("old")).expect("the directory is ours");
+    fs::write(host.path("old"), "in the way").expect("the directory is ours");
+    run.go_on();
+    assert_eq!(run.line(), "Not a directory");
+    run.go_on();
+    let (status, errors) = run.end();
+    assert_eq!(status, 125, "{errors}");
+    assert!(
+        errors.lines().all(|line| line.starts_with("pando: -v ") && line.contains("`old/deep/file` was not written back: not a directory")),
+        "{errors}"
+    );
+    assert_eq!(host.read("old"), "in the way");
+}
+
+#[test]
+fn whenever_pando_is_killed_each_file_is_old_or_new() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let mut numbers = Numbers::new(11);
+    let mut letters = Vec::new();
+    for _ in 0..if std::env::var("PANDO_TESTS").as_deref() == Ok("all") { 60 } else { 20 } {
+        let mut run = Running::new(&host, &["rounds", "/data"]);
+        for _ in 0..1 + numbers.below(60) {
+            run.line();
+        }
+        run.send("KILL");
+        assert_eq!(run.end().0, 137);
+        for (name, (_, content)) in tree(host.0.path()).into_iter().filter(|(name, _)| name[1..].parse::<u32>().is_ok()) {
+            assert_eq!(content.len(), 50_000, "{name} is not whole");
+            assert!(content.iter().all(|byte| *byte == content[0]), "{name} is mixed");
+            letters.push(content[0]);
+        }
+    }
+    assert!(letters.len() > 4, "nothing was written back");
+    // What was being received lies about under a name of its own, until somebody may change the directory again: who does sees nothing of it.
+    let listing = Case::new("busybox", &["ls", "-A", "/data"]).options(&host.at("/data")).cell();
+    assert_eq!((listing.status, &listing.errors[..]), (0, ""));
+    assert!(!String::from_utf8_lossy(&listing.output).contains("pando"), "{listing:?}");
+    assert!(tree(host.0.path()).keys().all(|name| !name.contains("pando")));
+}
+
+/// What somebody does to a file on the host.
+type Change = fn(&Path);
+
+#[test]
+fn a_file_that_the_host_changes_meanwhile_is_an_error_that_names_it() {
+    const SIZE: usize = 16 << 20;
+    if !kvm_is_there() {
+        return;
+    }
+    let changes: [(&str, Change); 4] = [
+        ("rewritten", |path| fs::write(path, vec![b'n'; SIZE]).expect("the file is ours")),
+        ("truncated", |path| fs::write(path, "").expect("the file is ours")),
+        ("replaced", |path| {
+            fs::write(path.with_extension("new"), vec![b'n'; SIZE]).expect("the directory is ours");
+            fs::rename(path.with_extension("new"), path).expect("the directory is ours");
+        }),
+        ("removed", |path| fs::remove_file(path).expect("the directory is ours")),
+    ];
+    let host = Host::new();
+    for (what, change) in changes {
+        fs::write(host.path("large"), vec![b'o'; SIZE]).expect("the directory is ours");
+        let mut run = Running::new(&host, &["halves", "/data/large"]);
+        assert_eq!(run.line(), "half", "{what}");
+        change(&host.path("large"));
+        run.go_on();
+        assert_eq!(run.line(), "I/O error", "{what}");
+        let (status, errors) = run.end();
+        assert!(status == 0 && errors.lines().count() == 1 && errors.contains("/large' has changed"), "{what}: {status} {errors}");
+    }
+}
+
+/// Runs a program in a cell that may change a file system of its own, made with these options; the file system stands at `DIR` among the words. `None`: this host does
+/// not let the test mount one.
+fn on_file_system(options: &str, words: &[&str]) -> Option<Outcome> {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let script = r#"mount -t tmpfs -o "$1" none "$2" || exit 77; shift 2; exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", options]).arg(place.path()).args([PANDO, "run", "-v"]);
+    command.arg(format!("{}:/data", place.path().display())).arg("--").args(words);
+    let outcome = finish(command, Input::Nothing);
+    let is_there = outcome.status != 77 && !outcome.errors.starts_with("unshare");
+    if !is_there {
+        println!("left out: mounting a file system is not allowed here");
+    }
+    is_there.then_some(outcome)
+}
+
+#[test]
+fn a_full_host_is_an_error_of_fsync_and_of_pando() {
+    if !kvm_is_there() {
+        return;
+    }
+    let program = program("volumes", Linked::Musl);
+    let words = [program.to_str().expect("a plain name"), "fill", "/data/file"];
+    if let Some(outcome) = on_file_system("size=256k", &words) {
+        assert_eq!((outcome.status, &outcome.output[..]), (125, &b"No space left on device\n"[..]), "{}", outcome.errors);
+        assert!(outcome.errors.contains("`file` was not written back: no space left on device"), "{}", outcome.errors);
+    }
+    if let Some(outcome) = on_file_system("size=256k,ro", &words) {
+        assert_eq!((outcome.status, &outcome.output[..]), (125, &b""[..]), "{}", outcome.errors);
+        let says_so = ["pando: -v ", "read-only file system", "`:ro`"].iter().all(|words| outcome.errors.contains(words));
+        assert!(says_so && outcome.errors.lines().count() == 1, "{}", outcome.errors);
+    }
+}
+
+#[test]
+fn what_is_said_twice_is_said_once() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    let twice = [host.at("/data"), host.at("/data"), ["-v".into(), format!("{}:/words", host.path("text").display())]].concat();
+    let twice = [&twice[..], &twice[4..]].concat();
+    Case::new("busybox", &["cp", "/words", "/data/copy"]).options(&twice).cell();
+    assert_eq!(host.read("copy"), host.read("text"));
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Files in memory. Starts in an empty directory, and says what the system answers.
+#define _GNU_SOURCE
+#include "tree.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/wait.h>
+
+#define PAGE 4096
+
+static sigjmp_buf back;
+
+static void handler(int number, siginfo_t *info, void *context)
+{
+	(void)context;
+	printf("signal %d code %d\n", number, info->si_code);
+	siglongjmp(back, 1);
+}
+
+// What a byte in memory is, or which signal says that it is not there.
+static void touch(volatile char *address)
+{
+	if (!sigsetjmp(back, 1))
+		printf("%d\n", *address);
+}
+
+static void poke(volatile char *address, char value)
+{
+	if (!sigsetjmp(back, 1))
+		printf("%d\n", *address = value);
+}
+
+static void catch(void)
+{
+	struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	sigaction(SIGBUS, &action, NULL), sigaction(SIGSEGV, &action, NULL);
+}
+
+static int filled(const char *name, size_t bytes)
+{
+	int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+	for (size_t at = 0; at < bytes; at++)
+		buffer[at] = (char)(1 + at % 100 + at / PAGE);
+	HOLDS(write(file, buffer, bytes) == (ssize_t)bytes);
+	return file;
+}
+
+// Mappings of one's own: of a file that was made here, or of the one that is named.
+static void private(int count, char **arguments)
+{
+	catch();
+	int file = count ? open(arguments[0], O_RDWR) : filled("file", 3 * PAGE + 100);
+	char *map = mmap(NULL, 6 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+	HOLDS(map != MAP_FAILED);
+	touch(map), touch(map + PAGE + 5), touch(map + 3 * PAGE), touch(map + 3 * PAGE + 99), touch(map + 3 * PAGE + 100), touch(map + 4 * PAGE - 1);
+	touch(map + 4 * PAGE), touch(map + 6 * PAGE - 1), poke(map + 5 * PAGE, 1);
+	poke(map + PAGE, 77);
+	SHOW(pread(file, buffer, 1, PAGE));
+	printf("%d\n", buffer[0]);
+	SHOW(madvise(map + PAGE, PAGE, MADV_DONTNEED));
+	SHOW(mprotect(map, 6 * PAGE, PROT_READ));
+	touch(map + 3 * PAGE), touch(map + 5 * PAGE), poke(map, 1), poke(map + 5 * PAGE, 1);
+	SHOW(mprotect(map, 2 * PAGE, PROT_NONE));
+	touch(map);
+	SHOW(mprotect(map, PAGE, PROT_READ | PROT_EXEC));
+	touch(map + 7), touch(map + PAGE);
+	SHOW(read(file, map, 10));
+	SHOW(write(1, map + 4 * PAGE, 10));
+	SHOW(munmap(map + 2 * PAGE, PAGE));
+	touch(map + 2 * PAGE), touch(map + 3 * PAGE);
+	char *none = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE, file, PAGE);
+	touch(none);
+	SHOW(mprotect(none, PAGE, PROT_READ));
+	touch(none);
+	char *grown = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, PAGE);
+	poke(grown + 1, 99);
+	char *moved = mremap(grown, PAGE, 3 * PAGE, MREMAP_MAYMOVE);
+	HOLDS(moved != MAP_FAILED);
+	touch(moved + 1), touch(moved + PAGE), touch(moved + 2 * PAGE);
+	char *at = mmap(map + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 2 * PAGE);
+	SHOW(at == map + PAGE);
+	touch(at);
+	SHOW(close(file));
+	touch(at), touch(moved);
+	HOLDS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, open(".", O_RDONLY), 0) == MAP_FAILED);
+	SHOW(errno);
+	HOLDS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, open("/dev/null", O_RDONLY), 0) == MAP_FAILED || errno == 0);
+	char *zero = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, open("/dev/zero", O_RDWR), 0);
+	touch(zero), poke(zero, 3);
+	HOLDS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, 99, 0) == MAP_FAILED && errno == EBADF);
+	int end = filled("end", 1);
+	HOLDS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, end, (off_t)0x7ffffffffffff000) == MAP_FAILED && errno == EOVERFLOW);
+}
+
+static void shared(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch();
+	int file = filled("file", 4 * PAGE), reader = open("file", O_RDONLY), writer = open("file", O_WRONLY);
+	HOLDS(mmap(NULL, PAGE, PROT_WRITE, MAP_SHARED, reader, 0) == MAP_FAILED && errno == EACCES);
+	HOLDS(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, writer, 0) == MAP_FAILED && errno == EACCES);
+	char *map = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	HOLDS(map != MAP_FAILED);
+	touch(map), touch(map + 3 * PAGE);
+	map[10] = 'm', map[2 * PAGE] = 'n';
+	SHOW(pread(reader, buffer, 100, 0));
+	printf("%d %d\n", buffer[10], buffer[11]);
+	SHOW(pwrite(writer, "file", 4, 2 * PAGE - 2));
+	printf("%.2s %.2s\n", map + 2 * PAGE - 2, map + 2 * PAGE);
+	see("file");
+	memcpy(map + PAGE, "through the mapping", 19);
+	int copy = open("copy", O_RDWR | O_CREAT, 0600);
+	off_t from = 0;
+	SHOW(sendfile(copy, reader, &from, 4 * PAGE));
+	see("copy");
+	char *own = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, reader, PAGE);
+	printf("%.19s\n", own);
+	SHOW(msync(map, 4 * PAGE, MS_SYNC));
+	SHOW(msync(map, 4 * PAGE, MS_SYNC | MS_ASYNC));
+	SHOW(msync(map + 1, 4 * PAGE, MS_SYNC));
+	map[3 * PAGE + 5] = 'z';
+	SHOW(munmap(map + 3 * PAGE, PAGE));
+	SHOW(pread(reader, buffer, 1, 3 * PAGE + 5));
+	printf("%d\n", buffer[0]);
+	map[7] = 'q';
+	SHOW(mprotect(map, PAGE, PROT_READ));
+	SHOW(pwrite(writer, "s", 1, 8));
+	printf("%c %c\n", map[7], map[8]);
+	SHOW(munmap(map, 3 * PAGE));
+	see("file");
+	map = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, file, 2 * PAGE);
+	SHOW(ftruncate(file, 8 * PAGE));
+	SHOW(pwrite(file, "late", 4, 3 * PAGE));
+	printf("%.4s\n", map + PAGE);
+	int memory = memfd_create("memory", 0);
+	SHOW(ftruncate(memory, 2 * PAGE));
+	map = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	strcpy(map + 100, "kept");
+	map = mremap(map, 2 * PAGE, 6 * PAGE, MREMAP_MAYMOVE);
+	SHOW(ftruncate(memory, 6 * PAGE));
+	strcpy(map + 5 * PAGE, "grown");
+	SHOW(close(memory) == 0 && !strcmp(map + 100, "kept"));
+	SHOW(unlink("file"));
+	int other = filled("other", 100);
+	map = mmap(NULL, 100, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+	SHOW(close(other));
+	map[0] = 'X', map[99] = 'Y';
+	SHOW(mprotect(map, 100, PROT_NONE));
+	SHOW(munmap(map, 100));
+	see("other"), status("other");
+	char *anonymous = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	poke(anonymous, 5), touch(anonymous);
+}
+
+// Several mappings of one part of a file, of which not all may be written: in one process, and in two.
+static void again(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch();
+	int file = filled("file", 2 * PAGE), reader = open("file", O_RDONLY);
+	char *shown = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, reader, 0);
+	char *written = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	HOLDS(shown != MAP_FAILED && written != MAP_FAILED);
+	poke(written, 'b'), touch(shown);
+	SHOW(pread(reader, buffer, 1, 0));
+	printf("%c\n", buffer[0]);
+	SHOW(munmap(shown, 2 * PAGE));
+	poke(written, 'c'), poke(written + PAGE, 'd');
+	SHOW(munmap(written, 2 * PAGE));
+	see("file");
+	shown = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, reader, 0);
+	touch(shown);
+	int there[2], back[2];
+	SHOW(pipe(there) + pipe(back));
+	if (!fork()) {
+		written = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+		written[PAGE] = 'e';
+		HOLDS(write(there[1], "", 1) == 1 && read(back[0], buffer, 1) == 1);
+		_exit(0);
+	}
+	SHOW(read(there[0], buffer, 1));
+	touch(shown + PAGE);
+	SHOW(pread(reader, buffer, 1, PAGE));
+	printf("%c\n", buffer[0]);
+	SHOW(write(back[1], "", 1));
+	SHOW(wait(NULL) > 0);
+	touch(shown + PAGE);
+	see("file");
+}
+
+static unsigned long seed = 1;
+
+static unsigned long draw(unsigned long below)
+{
+	seed = seed * 6364136223846793005 + 1442695040888963407;
+	return (seed >> 33) % below;
+}
+
+// What a page shows at its start and its end.
+static unsigned look(volatile unsigned char *page)
+{
+	if (sigsetjmp(back, 1))
+		return 7;
+	return page[0] + 256u * page[PAGE - 1];
+}
+
+static void quiet(int number, siginfo_t *info, void *context)
+{
+	(void)info, (void)context;
+	siglongjmp(back, number);
+}
+
+// Anything in any order, on an area of a few pages: of the file that is named, and of one that changes.
+static void at_random(int count, char **arguments)
+{
+	enum { PAGES = 24, STEPS = 400 };
+	struct sigaction action = {.sa_sigaction = quiet, .sa_flags = SA_SIGINFO};
+	sigaction(SIGBUS, &action, NULL), sigaction(SIGSEGV, &action, NULL);
+	int file = open(arguments[0], O_RDONLY), own = filled("own", 5 * PAGE + 7);
+	seed = count > 1 ? strtoul(arguments[1], NULL, 10) : 1;
+	char *area = mmap(NULL, PAGES * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int step = 0; step < STEPS; step++) {
+		unsigned long first = draw(PAGES), pages = 1 + draw(6), action = draw(9), offset = draw(6) * PAGE;
+		int protection = (int)draw(4), result = 0;
+		pages = first + pages > PAGES ? PAGES - first : pages;
+		char *at = area + first * PAGE;
+		errno = 0;
+		switch (action) {
+		case 0:
+		case 1:
+			result = mmap(at, pages * PAGE, protection, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset) != at;
+			break;
+		case 2:
+			// One mapping of each part of a file that changes: pages are where they are in the file.
+			result = mmap(area, 8 * PAGE, protection, MAP_SHARED | MAP_FIXED, own, 0) != area;
+			break;
+		case 3:
+			result = mmap(at, pages * PAGE, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at;
+			break;
+		case 4:
+			result = munmap(at, pages * PAGE);
+			break;
+		case 5:
+			result = mprotect(at, pages * PAGE, protection);
+			break;
+		case 6:
+			result = madvise(at, pages * PAGE, MADV_DONTNEED);
+			break;
+		case 7:
+			if (draw(4) == 0)
+				result = ftruncate(own, (off_t)draw(9 * PAGE));
+			else
+				result = (int)pwrite(own, &seed, sizeof seed, (off_t)draw(9 * PAGE));
+			break;
+		default:
+			// What is written behind a file's end in its last page is anybody's guess.
+			if (!sigsetjmp(back, 1))
+				at[0] = (char)step;
+			else
+				result = 9;
+		}
+		int error = errno;
+		unsigned sum = 0;
+		for (int page = 0; page < PAGES; page++)
+			sum = sum * 31 + look((unsigned char *)area + page * PAGE);
+		ssize_t got = pread(own, buffer, 10 * PAGE, 0);
+		for (ssize_t byte = 0; byte < got; byte++)
+			sum = sum * 31 + (unsigned char)buffer[byte];
+		printf("%d: %lu at %lu+%lu = %d (%s), %u\n", step, action, first, pages, result, strerror(error), sum);
+	}
+}
+
+static const struct part PARTS[] = {{"private", private}, {"shared", shared}, {"again", again}, {"random", at_random}, {0}};
+
+int main(int count, char **arguments)
+{
+	return run_part(PARTS, count, arguments);
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What a process may use: processors, memory, files; asked for, set, and told again.
+#define _GNU_SOURCE
+#include "holds.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void scheduling(int count, char **words)
+{
+	(void)count, (void)words;
+	HOLDS(setpriority(PRIO_PROCESS, 0, 5) == 0 && getpriority(PRIO_PROCESS, getpid()) == 5);
+	HOLDS(syscall(SYS_getpriority, PRIO_PROCESS, 0) == 15);
+	HOLDS(setpriority(PRIO_PGRP, 0, 100) == 0 && getpriority(PRIO_PGRP, 0) == 19);
+	FAILS(getpriority(77, 0), EINVAL);
+	FAILS(setpriority(-1, 0, 0), EINVAL);
+	FAILS(getpriority(PRIO_PROCESS, 0x3fffffff), ESRCH);
+	struct sched_param none = {0}, some = {.sched_priority = 5}, found = {.sched_priority = 7};
+	HOLDS(syscall(SYS_sched_getscheduler, 0) == SCHED_OTHER && syscall(SYS_sched_setscheduler, 0, SCHED_BATCH, &none) == 0);
+	HOLDS(syscall(SYS_sched_getscheduler, getpid()) == SCHED_BATCH);
+	HOLDS(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none) == 0);
+	HOLDS(syscall(SYS_sched_getscheduler, 0) == (SCHED_OTHER | SCHED_RESET_ON_FORK));
+	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &some), EINVAL);
+	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &none), EINVAL);
+	FAILS(syscall(SYS_sched_setscheduler, 0, 77, &none), EINVAL);
+	FAILS(syscall(SYS_sched_setscheduler, 0, -1, &none), EINVAL);
+	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, NULL), EINVAL);
+	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, 8), EFAULT);
+	FAILS(syscall(SYS_sched_setscheduler, 0x3fffffff, SCHED_OTHER, &none), ESRCH);
+	FAILS(syscall(SYS_sched_getscheduler, -1), EINVAL);
+	FAILS(syscall(SYS_sched_getscheduler, 0x3fffffff), ESRCH);
+	HOLDS(syscall(SYS_sched_getparam, 0, &found) == 0 && found.sched_priority == 0 && syscall(SYS_sched_setparam, 0, &none) == 0);
+	FAILS(syscall(SYS_sched_setparam, 0, &some), EINVAL);
+	FAILS(syscall(SYS_sched_getparam, 0, NULL), EINVAL);
+	FAILS(syscall(SYS_sched_getparam, 0, 8), EFAULT);
+	HOLDS(sched_get_priority_max(SCHED_FIFO) == 99 && sched_get_priority_min(SCHED_RR) == 1 && sched_get_priority_max(SCHED_IDLE) == 0);
+	FAILS(sched_get_priority_min(4), EINVAL);
+	struct timespec interval;
+	HOLDS(syscall(SYS_sched_rr_get_interval, 0, &interval) == 0 && interval.tv_sec == 0);
+	FAILS(syscall(SYS_sched_rr_get_interval, -1, &interval), EINVAL);
+	FAILS(syscall(SYS_sched_rr_get_interval, 0, 8), EFAULT);
+	cpu_set_t set;
+	HOLDS(syscall(SYS_sched_getaffinity, 0, sizeof set, &set) > 0 && syscall(SYS_sched_setaffinity, 0, sizeof set, &set) == 0);
+	CPU_ZERO(&set);
+	FAILS(syscall(SYS_sched_setaffinity, 0, sizeof set, &set), EINVAL);
+	FAILS(syscall(SYS_sched_setaffinity, 0, 0, &set), EINVAL);
+	FAILS(syscall(SYS_sched_setaffinity, 0, 8, 8), EFAULT);
+	HOLDS(syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 3) == 0 && syscall(SYS_ioprio_get, 1, 0) == (2 << 13 | 3));
+	FAILS(syscall(SYS_ioprio_set, 1, 0, 5 << 13), EINVAL);
+	FAILS(syscall(SYS_ioprio_get, 9, 0), EINVAL);
+	FAILS(syscall(SYS_ioprio_get, 1, 0x3fffffff), ESRCH);
+}
+
+static void limits(int count, char **words)
+{
+	(void)count, (void)words;
+	struct rlimit limit, found;
+	struct sched_param first = {.sched_priority = 1};
+	HOLDS(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= limit.rlim_max);
+	limit.rlim_cur = 20;
+	HOLDS(setrlimit(RLIMIT_NOFILE, &limit) == 0 && getrlimit(RLIMIT_NOFILE, &found) == 0 && found.rlim_cur == 20);
+	int fd = 0;
+	while ((fd = open("/", O_RDONLY)) >= 0 && fd < 19)
+		;
+	HOLDS(fd == 19);
+	FAILS(open("/", O_RDONLY), EMFILE);
+	FAILS(open("/tmp/made-in-vain", O_RDWR | O_CREAT, 0600), EMFILE);
+	FAILS(access("/tmp/made-in-vain", F_OK), ENOENT);
+	FAILS(dup(0), EMFILE);
+	FAILS(dup2(0, 20), EBADF);
+	FAILS(fcntl(0, F_DUPFD, 20), EINVAL);
+	FAILS(fcntl(0, F_DUPFD, 19), EMFILE);
+	HOLDS(close(7) == 0 && dup(0) == 7);
+	limit.rlim_cur = 30;
+	HOLDS(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, &found) == 0 && found.rlim_cur == 20 && dup2(0, 29) == 29);
+	limit = (struct rlimit){5, 10};
+	HOLDS(setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}) == 0 && setrlimit(RLIMIT_CPU, &(struct rlimit){5000, 10000}) == 0);
+	HOLDS(getrlimit(RLIMIT_CPU, &found) == 0 && found.rlim_cur == 5000 && found.rlim_max == 10000);
+	limit = (struct rlimit){11, 10};
+	FAILS(setrlimit(RLIMIT_CPU, &limit), EINVAL);
+	FAILS(syscall(SYS_setrlimit, 16, &limit), EINVAL);
+	FAILS(syscall(SYS_getrlimit, 99, &limit), EINVAL);
+	FAILS(syscall(SYS_setrlimit, RLIMIT_CPU, 8), EFAULT);
+	FAILS(syscall(SYS_getrlimit, RLIMIT_CPU, 8), EFAULT);
+	FAILS(syscall(SYS_prlimit64, 0, RLIMIT_CPU, 8, NULL), EFAULT);
+	FAILS(syscall(SYS_prlimit64, 0x3fffffff, RLIMIT_CPU, NULL, &found), ESRCH);
+	HOLDS(setuid(1) == 0);
+	limit = (struct rlimit){5, 10001};
+	FAILS(setrlimit(RLIMIT_CPU, &limit), EPERM);
+	FAILS(setpriority(PRIO_PROCESS, 0, -5), EACCES);
+	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &first), EPERM);
+}
+
+static void memory(int count, char **words)
+{
+	(void)count, (void)words;
+	char *room = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(room, 1, 16384);
+	HOLDS(munmap(room + 8192, 4096) == 0);
+	HOLDS(mlock(room + 1, 8000) == 0 && munlock(room, 8192) == 0 && mlock(room, 0) == 0 && mlock2(room, 4096, MLOCK_ONFAULT) == 0);
+	FAILS(mlock(room, 12288), ENOMEM);
+	FAILS(munlock(room + 8192, 1), ENOMEM);
+	HOLDS(mlock(room, -1UL) == 0);
+	FAILS(mlock(room, -8192UL), EINVAL);
+	FAILS(syscall(SYS_mlock2, room, 4096, 2), EINVAL);
+	FAILS(mlockall(0), EINVAL);
+	FAILS(mlockall(8), EINVAL);
+	FAILS(mlockall(MCL_ONFAULT), EINVAL);
+	HOLDS(mlockall(MCL_CURRENT) == 0 && munlockall() == 0);
+	unsigned char there[4] = {0};
+	HOLDS(mincore(room, 8192, there) == 0 && (there[0] & 1) && (there[1] & 1) && there[2] == 0);
+	HOLDS(mincore(room, 0, there) == 0 && mincore(room + 12288, 1, there) == 0);
+	FAILS(mincore(room, 12288, there), ENOMEM);
+	FAILS(mincore(room + 1, 10, there), EINVAL);
+	FAILS(syscall(SYS_mincore, room, 4096, 8), EFAULT);
+}
+
+static void personality_kept(int count, char **words)
+{
+	(void)count, (void)words;
+	HOLDS(personality(0xffffffff) == PER_LINUX && personality(ADDR_NO_RANDOMIZE) == PER_LINUX);
+	HOLDS(personality(0xffffffff) == ADDR_NO_RANDOMIZE && personality(PER_LINUX) == ADDR_NO_RANDOMIZE);
+}
+
+static void settings(int count, char **words)
+{
+	(void)count, (void)words;
+	int found = 77;
+	HOLDS(prctl(PR_SET_PDEATHSIG, 9) == 0 && prctl(PR_GET_PDEATHSIG, &found) == 0 && found == 9);
+	FAILS(prctl(PR_SET_PDEATHSIG, 65), EINVAL);
+	FAILS(prctl(PR_GET_PDEATHSIG, 8), EFAULT);
+	HOLDS(prctl(PR_GET_DUMPABLE) == 1 && prctl(PR_SET_DUMPABLE, 0) == 0 && prctl(PR_GET_DUMPABLE) == 0);
+	FAILS(prctl(PR_SET_DUMPABLE, 2), EINVAL);
+	HOLDS(prctl(PR_GET_KEEPCAPS) == 0 && prctl(PR_SET_KEEPCAPS, 1) == 0 && prctl(PR_GET_KEEPCAPS) == 1);
+	FAILS(prctl(PR_SET_KEEPCAPS, 5), EINVAL);
+	HOLDS(prctl(PR_SET_TIMERSLACK, 1234) == 0 && prctl(PR_GET_TIMERSLACK) == 1234);
+	HOLDS(prctl(PR_SET_CHILD_SUBREAPER, 7) == 0 && prctl(PR_GET_CHILD_SUBREAPER, &found) == 0 && found == 1);
+	HOLDS(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	HOLDS(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+	FAILS(prctl(PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0), EINVAL);
+	FAILS(prctl(PR_SET_NO_NEW_PRIVS, 1, 1, 0, 0), EINVAL);
+	FAILS(prctl(PR_CAPBSET_READ, 1000), EINVAL);
+	FAILS(prctl(0x123456, 1, 2, 3, 4), EINVAL);
+	char name[16], *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	munmap(page + 4096, 4096);
+	memcpy(page + 4096 - 15, "fifteen letters", 15);
+	HOLDS(prctl(PR_SET_NAME, page + 4096 - 15) == 0 && prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "fifteen letters"));
+	HOLDS(prctl(PR_SET_NAME, "a name that is far too long") == 0 && prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "a name that is "));
+	FAILS(prctl(PR_SET_NAME, page + 4096 - 5), EFAULT);
+}
+
+static void capabilities(int count, char **words)
+{
+	(void)count, (void)words;
+	struct {
+		unsigned version;
+		int pid;
+	} header = {0x1234, 0};
+	struct {
+		unsigned effective, permitted, inheritable;
+	} sets[2], fewer[2];
+	enum { CHOWN = 1, THIRD = 0x20080522 };
+	HOLDS(syscall(SYS_capget, &header, NULL) == 0 && header.version == THIRD);
+	header.version = 5;
+	FAILS(syscall(SYS_capget, &header, sets), EINVAL);
+	HOLDS(syscall(SYS_capget, &header, sets) == 0 && (sets[0].effective & CHOWN) && sets[0].effective == sets[0].permitted);
+	FAILS(syscall(SYS_capget, &header, 8), EFAULT);
+	FAILS(syscall(SYS_capget, NULL, sets), EFAULT);
+	header.pid = 0x3fffffff;
+	FAILS(syscall(SYS_capget, &header, sets), ESRCH);
+	FAILS(syscall(SYS_capset, &header, sets), EPERM);
+	header.pid = -1;
+	FAILS(syscall(SYS_capget, &header, sets), EINVAL);
+	header.pid = 0;
+	memcpy(fewer, sets, sizeof sets);
+	fewer[0].permitted &= ~CHOWN;
+	FAILS(syscall(SYS_capset, &header, fewer), EPERM);
+	fewer[0].effective &= ~CHOWN;
+	HOLDS(syscall(SYS_capset, &header, fewer) == 0 && syscall(SYS_capget, &header, sets) == 0 && !memcmp(sets, fewer, sizeof sets));
+	sets[0].permitted |= CHOWN;
+	FAILS(syscall(SYS_capset, &header, sets), EPERM);
+	FAILS(syscall(SYS_capset, &header, 8), EFAULT);
+	FAILS(waitpid(-1, NULL, 0), ECHILD);
+	FAILS(waitpid(-1, NULL, WNOHANG), ECHILD);
+	FAILS(waitid(P_ALL, 0, NULL, WEXITED), ECHILD);
+}
+
+static const struct part parts[] = {
+	{"scheduling", scheduling}, {"limits", limits}, {"memory", memory}, {"personality", personality_kept},
+	{"settings", settings}, {"capabilities", capabilities}, {0}};
+
+int main(int count, char **arguments)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+	return run_part(parts, count, arguments);
+}

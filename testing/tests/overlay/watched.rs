@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Epoll against Linux's own: the same random pipes, counters and instances, changed and watched in the same way, tell the same events.
+
+use crate::twins::empty_files;
+use pando_libos::errno::Errno;
+use pando_libos::files::epoll::Interest;
+use pando_libos::files::event::Event;
+use pando_libos::files::pulse::Pulse;
+use pando_libos::files::watch::Change;
+use pando_libos::files::{Files, Kind, OpenFile, Target, flag};
+use proptest::prelude::*;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// Events that a wait gives at most.
+const MANY: usize = 64;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Opens a pipe, a counter that starts there, or an instance.
+    Pipe,
+    Counter(u8),
+    Instance,
+    /// One more descriptor of an open file, or one less.
+    Duplicate(usize),
+    Close(usize),
+    /// Changes what an instance watches.
+    Add(usize, usize, u32),
+    Modify(usize, usize, u32),
+    Remove(usize, usize),
+    /// Writes or reads so many bytes of a pipe; counts, or takes what was counted.
+    Put(usize, usize),
+    Take(usize, usize),
+    /// Asks an instance.
+    Wait(usize),
+}
+
+/// How an instance's items are changed.
+enum How {
+    Add(u32),
+    Modify(u32),
+    Remove,
+}
+
+fn interest() -> impl Strategy<Value = u32> {
+    let events = prop_oneof![Just(1_u32), Just(4), Just(5), Just(0)];
+    let how = prop_oneof![3 => Just(0_u32), 3 => Just(1 << 31), 1 => Just(1 << 30), 1 => Just(3 << 30)];
+    (events, how).prop_map(|(events, how)| events | how)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let any = 0..8_usize;
+    let bytes = prop_oneof![Just(1_usize), 1..5000_usize, Just(4096), Just(65_536), Just(100_000)];
+    prop_oneof![
+        2 => Just(Step::Pipe),
+        2 => (0..3_u8).prop_map(Step::Counter),
+        1 => Just(Step::Instance),
+        1 => any.clone().prop_map(Step::Duplicate),
+        2 => any.clone().prop_map(Step::Close),
+        6 => (any.clone(), any.clone(), interest()).prop_map(|(epoll, file, events)| Step::Add(epoll, file, events)),
+        2 => (any.clone(), any.clone(), interest()).prop_map(|(epoll, file, events)| Step::Modify(epoll, file, events)),
+        1 => (any.clone(), any.clone()).prop_map(|(epoll, file)| Step::Remove(epoll, file)),
+        6 => (any.clone(), bytes.clone()).prop_map(|(file, bytes)| Step::Put(file, bytes)),
+        6 => (any.clone(), bytes).prop_map(|(file, bytes)| Step::Take(file, bytes)),
+        8 => any.prop_map(Step::Wait),
+    ]
+}
+
+/// What both have open: a descriptor of the host and one of the libOS, under a number of their own.
+struct Open {
+    number: u64,
+    host: OwnedFd,
+    fd: u64,
+    is_instance: bool,
+}
+
+/// Events with what comes with them, in the order of that; or an error's number.
+type Answer = Result<Vec<(u64, u32)>, i32>;
+
+struct Both {
+    files: Files,
+    open: Vec<Open>,
+    opened: u64,
+}
+
+fn linux<T>(result: rustix::io::Result<T>) -> Result<T, i32> {
+    result.map_err(rustix::io::Errno::raw_os_error)
+}
+
+fn ours<T>(result: Result<T, Errno>) -> Result<T, i32> {
+    result.map_err(|error| i32::from(error as u16))
+}
+
+impl Both {
+    fn opens(&mut self, host: OwnedFd, fd: u64, is_instance: bool) {
+        self.open.push(Open { number: self.opened, host, fd, is_instance });
+        self.opened += 1;
+    }
+
+    fn opens_file(&mut self, host: OwnedFd, kind: Kind, flags: u64) {
+        let fd = self.files.insert(OpenFile::new(kind, flags | flag::NON_BLOCKING), false).expect("there are not many");
+        self.opens(host, fd, false);
+    }
+
+    /// Changes what an instance watches.
+    fn control(&mut self, epoll: usize, file: usize, how: How) -> Option<(Answer, Answer)> {
+        let open = |index: usize| self.open.get(index % self.open.len().max(1));
+        let (epoll, file) = (open(epoll)?, open(file)?);
+        // Instances watch those that are younger, so that they never watch each other.
+        if !epoll.is_instance || file.is_instance && file.number <= epoll.number {
+            return None;
+        }
+        let data = epoll::EventData::new_u64(file.number);
+        let interest = |events| Interest { events, data: file.number };
+        let (host, change) = match how {
+            How::Add(events) => {
+                (epoll::add(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)), Change::Add(interest(events)))
+            }
+            How::Modify(events) => (
+                epoll::modify(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)),
+                Change::Modify(interest(events)),
+            ),
+            How::Remove => (epoll::delete(&epoll.host, &file.host), Change::Remove),
+        };
+        let found = ours(self.files.control_epoll(epoll.fd, file.fd, || Ok(change)));
+        Some((found.map(|()| Vec::new()), linux(host).map(|()| Vec::new())))
+    }
+
+    /// Takes a step on both, if there is what it is about. Returns what each answers.
+    fn take(&mut self, step: &Step) -> Option<(Answer, Answer)> {
+        let open = |index: usize| self.open.get(index % self.open.len().max(1));
+        match *step {
+            Step::Pipe => {
+                let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("the host has pipes");
+                let id = self.files.pipes.open(None, true, true).expect("there is memory");
+                self.opens_file(reader, Kind::Pipe(id), flag::READ_ONLY);
+                self.opens_file(writer, Kind::Pipe(id), flag::WRITE_ONLY);
+                None
+            }
+            Step::Counter(count) => {
+                let host = eventfd(count.into(), EventfdFlags::NONBLOCK).expect("the host has counters");
+                let event = Event { count: count.into(), one_by_one: false, pulse: Pulse::default() };
+                self.opens_file(host, Kind::Event(event), flag::READ_WRITE);
+                None
+            }
+            Step::Instance => {
+                let host = epoll::create(epoll::CreateFlags::empty()).expect("the host has epoll");
+                let fd = self.files.create_epoll(false).expect("there are not many");
+                self.opens(host, fd, true);
+                None
+            }
+            Step::Duplicate(index) => {
+                let Open { host, fd, is_instance, .. } = open(index)?;
+                let (host, is_instance) = (rustix::io::dup(host).expect("there are not many"), *is_instance);
+                let fd = self.files.duplicate(*fd, Target::From(0), false).expect("there are not many");
+                self.opens(host, fd, is_instance);
+                None
+            }
+            Step::Close(index) => {
+                let index = index % self.open.len().max(1);
+                (index < self.open.len()).then(|| {
+                    let closed = self.open.remove(index);
+                    self.files.close(closed.fd).expect("it is open");
+                });
+                None
+            }
+            Step::Add(epoll, file, events) => self.control(epoll, file, How::Add(events)),
+            Step::Modify(epoll, file, events) => self.control(epoll, file, How::Modify(events)),
+            Step::Remove(epoll, file) => self.control(epoll, file, How::Remove),
+            Step::Put(index, bytes) => {
+                let Open { host, fd, is_instance: false, .. } = open(index)? else { return None };
+                let (host, fd) = (linux(put(host, self.files.look(*fd).ok()?, bytes)?), *fd);
+                Some((ours(put_here(&mut self.files, fd, bytes)?).map(counted), host.map(counted)))
+            }
+            Step::Take(index, bytes) => {
+                let Open { host, fd, is_instance: false, .. } = open(index)? else { return None };
+                let mut room = vec![0; bytes.max(8)];
+                let readable = self.files.look(*fd).is_ok_and(OpenFile::readable);
+                let (host, fd) = (readable.then(|| linux(rustix::io::read(host, &mut room[..])))?, *fd);
+                Some((ours(take_here(&mut self.files, fd, bytes.max(8))?).map(counted), host.map(counted)))
+            }
+            Step::Wait(index) => {
+                let Open { host, fd, is_instance: true, .. } = open(index)? else { return None };
+                let (host, fd) = (wait(host), *fd);
+                Some((ours(wait_here(&mut self.files, fd)), linux(host)))
+            }
+        }
+    }
+}
+
+/// How many bytes were moved, as an answer.
+fn counted(bytes: usize) -> Vec<(u64, u32)> {
+    vec![(bytes as u64, 0)]
+}
+
+fn put(host: &OwnedFd, file: &OpenFile, bytes: usize) -> Option<rustix::io::Result<usize>> {
+    match file.kind {
+        Kind::Pipe(_) if file.writable() => Some(rustix::io::write(host, &vec![1; bytes])),
+        Kind::Event(_) => Some(rustix::io::write(host, &(bytes as u64).to_ne_bytes())),
+        _ => None,
+    }
+}
+
+fn put_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, Errno>> {
+    match &mut files.get(fd).ok()?.kind {
+        Kind::Pipe(id) => {
+            let id = *id;
+            Some(files.pipes.get_mut(id).and_then(|pipe| pipe.push(&vec![1; bytes])))
+        }
+        Kind::Event(event) => Some(event.add(bytes as u64).map(|()| 8)),
+        _ => None,
+    }
+}
+
+fn take_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, Errno>> {
+    match &mut files.get(fd).ok()?.kind {
+        Kind::Pipe(id) => {
+            let id = *id;
+            let pipe = files.pipes.get_mut(id).ok()?;
+            let taken = pipe.length().min(bytes);
+            Some(pipe.check_filled().map(|()| {
+                pipe.skip(taken);
+                taken
+            }))
+        }
+        Kind::Event(event) => Some(event.take().map(|_| 8)),
+        _ => None,
+    }
+}
+
+fn wait(host: &OwnedFd) -> rustix::io::Result<Vec<(u64, u32)>> {
+    let mut events = Vec::with_capacity(MANY);
+    epoll::wait(host, rustix::buffer::spare_capacity(&mut events), Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    let mut events: Vec<(u64, u32)> = events.iter().map(|event| (event.data.u64(), { event.flags }.bits())).collect();
+    events.sort_unstable();
+    Ok(events)
+}
+
+fn wait_here(files: &mut Files, fd: u64) -> Result<Vec<(u64, u32)>, Errno> {
+    let id = files.epoll(fd)?;
+    let mut events = Vec::new();
+    files.collect_epoll(id, MANY, |_, Interest { events: ready, data }| {
+        events.push((data, ready));
+        Ok(())
+    })?;
+    events.sort_unstable();
+    Ok(events)
+}
+
+proptest! {
+    #![proptest_config(crate::config())]
+
+    #[test]
+    fn epoll_tells_what_linux_tells(steps in prop::collection::vec(step(), 1..80)) {
+        let mut both = Both { files: empty_files(), open: Vec::new(), opened: 0 };
+        for (number, step) in steps.iter().enumerate() {
+            if let Some((found, wanted)) = both.take(step) {
+                prop_assert_eq!(found, wanted, "step {}: {:?}", number, step);
+            }
+        }
+    }
+}

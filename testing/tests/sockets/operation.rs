@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operations on sockets, and how random ones are made: few sockets, so that they meet.
+
+use pando_libos::files::socket::Style;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// How many sockets there are at most.
+pub(crate) const SOCKETS: usize = 6;
+
+/// What kind of socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unix(Style),
+    Tcp,
+    Udp,
+}
+
+/// Something that is done with a socket, which is named by its place.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    /// Puts two sockets that are connected into two places.
+    Pair(usize, usize, Style),
+    /// Puts a fresh socket into a place.
+    Open(usize, Kind),
+    /// Gives it a name of its own, or a port.
+    Bind(usize),
+    Listen(usize, u32),
+    /// Connects it to what another was bound to.
+    Connect(usize, usize),
+    /// Takes its connection back.
+    Disconnect(usize),
+    /// Puts what it accepts into a place.
+    Accept(usize, usize),
+    Send(usize, usize),
+    /// Sends to what another was bound to.
+    SendTo(usize, usize, usize),
+    Receive(usize, usize),
+    Peek(usize, usize),
+    Shutdown(usize, u64),
+    Close(usize),
+    /// What it is ready for.
+    Ready(usize),
+    /// What went wrong.
+    Error(usize),
+    /// Whether it is connected.
+    Peer(usize),
+    /// Bytes that wait.
+    Waiting(usize),
+}
+
+fn style() -> impl Strategy<Value = Style> {
+    prop_oneof![2 => Just(Style::Stream), 1 => Just(Style::Datagram), 1 => Just(Style::Packets)]
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![3 => style().prop_map(Kind::Unix), 3 => Just(Kind::Tcp), 1 => Just(Kind::Udp)]
+}
+
+/// Operations that together make a connection, which single ones seldom do.
+fn connection() -> impl Strategy<Value = Vec<Operation>> {
+    use Operation as O;
+    (kind(), 0..SOCKETS, 0..SOCKETS, 0..SOCKETS).prop_map(|(kind, listener, client, server)| {
+        vec![
+            O::Open(listener, kind),
+            O::Bind(listener),
+            O::Listen(listener, 5),
+            O::Open(client, kind),
+            O::Connect(client, listener),
+            O::Accept(listener, server),
+        ]
+    })
+}
+
+pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    use Operation as O;
+    let place = 0..SOCKETS;
+    let two = (place.clone(), place.clone());
+    let operation = prop_oneof![
+        2 => (two.clone(), style()).prop_map(|((one, other), style)| O::Pair(one, other, style)),
+        2 => (place.clone(), kind()).prop_map(|(place, kind)| O::Open(place, kind)),
+        2 => place.clone().prop_map(O::Bind),
+        2 => (place.clone(), 0..3u32).prop_map(|(place, backlog)| O::Listen(place, backlog + 3)),
+        3 => two.clone().prop_map(|(one, other)| O::Connect(one, other)),
+        1 => place.clone().prop_map(O::Disconnect),
+        2 => two.clone().prop_map(|(one, other)| O::Accept(one, other)),
+        8 => (place.clone(), 1..100usize).prop_map(|(place, bytes)| O::Send(place, bytes)),
+        3 => (two, 1..100usize).prop_map(|((one, other), bytes)| O::SendTo(one, other, bytes)),
+        8 => (place.clone(), 1..150usize).prop_map(|(place, bytes)| O::Receive(place, bytes)),
+        1 => (place.clone(), 1..150usize).prop_map(|(place, bytes)| O::Peek(place, bytes)),
+        3 => (place.clone(), 0..4u64).prop_map(|(place, how)| O::Shutdown(place, how)),
+        2 => place.clone().prop_map(O::Close),
+        4 => place.clone().prop_map(O::Ready),
+        1 => place.clone().prop_map(O::Error),
+        1 => place.clone().prop_map(O::Peer),
+        1 => place.prop_map(O::Waiting),
+    ];
+    let some = prop_oneof![8 => operation.prop_map(|operation| vec![operation]), 1 => connection()];
+    vec(some, 0..40).prop_map(|groups| groups.concat())
+}

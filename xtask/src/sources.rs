@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs of others that the tests run, with their own tests: sources of Debian, a crate.
+//!
+//! Debian's come as apt fetches them, from where this machine has its packages, checked by apt's signatures. What cannot be had is said; the
+//! tests that want it leave themselves out.
+
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workspace;
+
+/// Debian's sources, with what for.
+const SOURCES: [(&str, &str); 2] = [("busybox", "busybox's own tests"), ("sqlite3", "the shell of sqlite")];
+/// How apt's index of this machine's packages is said as lines that name the sources beside them.
+const LINES: &str = "deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)";
+
+/// Fetches what is not there yet; returns what cannot be had, in words.
+pub(crate) fn fetch() -> Vec<String> {
+    let folder = workspace::target().join("sources");
+    let missing = |name: &str| !folder.join(name).is_dir();
+    let wanted: Vec<_> = SOURCES.into_iter().filter(|(name, _)| missing(name)).collect();
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let index = index(&folder);
+    let mut left_out = Vec::new();
+    for (name, purpose) in wanted {
+        println!("fetching Debian's source of {name}, for {purpose}");
+        let fetched = index.as_ref().map_err(|error| format!("{error:#}"));
+        let fetched = fetched.and_then(|options| unpack(&folder, name, options).map_err(|error| format!("{error:#}")));
+        left_out.extend(fetched.err().map(|error| format!("{purpose}: {error}")));
+    }
+    left_out
+}
+
+/// Reads what sources there are; returns the options with which apt knows them.
+fn index(folder: &Path) -> Result<Vec<String>> {
+    ensure!(Path::new("/etc/debian_version").exists(), "this is not Debian");
+    let lists = folder.join("lists");
+    fs::create_dir_all(lists.join("partial")).context("making a folder for apt")?;
+    let mut known = Command::new("apt-get");
+    known.args(["indextargets", "--format", LINES, "Created-By: Packages", "Origin: Debian"]);
+    let lines = workspace::run(&mut known)?;
+    ensure!(!lines.is_empty(), "apt knows no packages of Debian: apt-get update");
+    let sources = folder.join("sources.list");
+    fs::write(&sources, lines).context("writing the list of sources")?;
+    let option = |name: &str, value: &Path| format!("--option={name}={}", value.display());
+    let options = vec![
+        option("Dir::Etc::sourcelist", &sources),
+        option("Dir::Etc::sourceparts", Path::new("-")),
+        option("Dir::State::lists", &lists),
+        option("Dir::Cache", folder),
+        "--option=APT::Sandbox::User=".into(),
+        "-qq".into(),
+    ];
+    workspace::run(Command::new("apt-get").args(&options).arg("update"))?;
+    Ok(options)
+}
+
+/// Fetches a source and unpacks it into a folder of its name.
+fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
+    let unfinished = folder.join(format!("{name}.part"));
+    let _ = fs::remove_dir_all(&unfinished);
+    let inside = unfinished.join("tree");
+    fs::create_dir_all(&inside).context("making a folder for a source")?;
+    workspace::run(Command::new("apt-get").args(options).args(["--download-only", "source", name]).current_dir(&unfinished))?;
+    for file in fs::read_dir(&unfinished)?.collect::<Result<Vec<_>, _>>()? {
+        let path = file.path();
+        let file = file.file_name().to_string_lossy().into_owned();
+        // What Debian adds lies in a folder of its own already.
+        let above = if file.contains(".orig.tar.") { "1" } else { "0" };
+        if file.contains(".orig.tar.") || file.contains(".debian.tar.") {
+            let packed = match path.extension().and_then(|end| end.to_str()) {
+                Some("bz2") => "-j",
+                Some("gz") => "-z",
+                _ => "-J",
+            };
+            let mut tar = Command::new("busybox");
+            tar.args(["tar", "-x", packed, "--strip-components", above, "-C"]).arg(&inside).arg("-f").arg(&path);
+            workspace::run(&mut tar)?;
+        }
+    }
+    fs::rename(&inside, folder.join(name)).context("moving a source to its place")?;
+    fs::remove_dir_all(&unfinished).context("removing what was fetched")
+}
+
+/// The crate whose program is a Rust program that nobody here wrote.
+const RIPGREP: &str = "ripgrep";
+
+/// Builds a static ripgrep from its crate if it is not there yet; returns what cannot be had, in words.
+pub(crate) fn build() -> Vec<String> {
+    let folder: PathBuf = workspace::target().join("tools");
+    if folder.join("bin/rg").exists() {
+        return Vec::new();
+    }
+    println!("building {RIPGREP}, a Rust program of others");
+    let mut cargo = workspace::cargo();
+    cargo.args(["install", RIPGREP, "--locked", "--quiet", "--root"]).arg(&folder);
+    // With a target named, build scripts and macros are not linked statically.
+    cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(folder.join("build"));
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    let built = workspace::run(&mut cargo);
+    let _ = fs::remove_dir_all(folder.join("build"));
+    built.err().map(|error| format!("{RIPGREP}: {error:#}")).into_iter().collect()
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is said of a suite that was run.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{CELL_LIMIT, Unit, Verdict};
+
+/// Results, with the causes that are known.
+pub(super) struct Report<'a> {
+    units: &'a [Unit],
+    causes: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Report<'a> {
+    /// `causes`: lines of `NAME -- CAUSE`.
+    pub(super) fn new(units: &'a [Unit], causes: &'a str) -> Report<'a> {
+        Report { units, causes: causes.lines().filter_map(|line| line.split_once(" -- ")).collect() }
+    }
+
+    fn native(&self, verdict: impl Fn(&Verdict) -> bool) -> impl Iterator<Item = &Unit> {
+        self.units.iter().filter(move |unit| verdict(&unit.native))
+    }
+
+    /// What passes natively and not in a cell.
+    fn different(&self) -> impl Iterator<Item = &Unit> {
+        self.native(|verdict| *verdict == Verdict::Passed).filter(|unit| unit.cell != Verdict::Passed)
+    }
+
+    /// How many differences have no known cause.
+    pub(super) fn unexplained(&self) -> usize {
+        self.different().filter(|unit| !self.causes.contains_key(&unit.name[..])).count()
+    }
+
+    /// One line.
+    pub(super) fn summary(&self) -> String {
+        let native = self.native(|verdict| *verdict == Verdict::Passed).count();
+        let cell = native - self.different().count();
+        format!("{cell} of {native} that pass natively pass in a cell: {:.1} %", 100.0 * cell as f64 / native.max(1) as f64)
+    }
+
+    /// The document.
+    pub(super) fn document(&self, title: &str, limit: u64) -> String {
+        let mut text = format!(
+            "# {title}\n\nWhat `cargo xtask suites` runs and writes: natively and in a cell on one machine, each part at most {limit} s natively and {CELL_LIMIT} s in a cell.\n\n"
+        );
+        let _ = writeln!(text, "**{}**", self.summary());
+        let _ = writeln!(text, "\n## Not in a cell\n");
+        if self.different().next().is_none() {
+            let _ = writeln!(text, "None.");
+        } else {
+            let _ = writeln!(text, "| what | what failed | cause |\n|---|---|---|");
+        }
+        for unit in self.different() {
+            let failed = match &unit.cell {
+                Verdict::Failed(named) => named,
+                _ => "took too long",
+            };
+            let _ = writeln!(text, "| {} | {failed} | {} |", unit.name, self.causes.get(&unit.name[..]).unwrap_or(&"not known yet"));
+        }
+        let names = |units: &mut dyn Iterator<Item = &Unit>| units.map(|unit| unit.name.clone()).collect::<Vec<_>>().join(", ");
+        let mut list = |title: &str, units: &mut dyn Iterator<Item = &Unit>| {
+            let names = names(units);
+            let _ = writeln!(text, "\n## {title}\n\n{}", if names.is_empty() { "None.".into() } else { names });
+        };
+        list("Left out: fail natively", &mut self.native(|verdict| matches!(verdict, Verdict::Failed(_))));
+        list("Left out: take too long natively", &mut self.native(|verdict| *verdict == Verdict::Late));
+        list("Pass", &mut self.units.iter().filter(|unit| unit.cell == Verdict::Passed));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_counts_and_explains() {
+        let unit = |name: &str, native, cell| Unit { name: name.into(), native, cell };
+        let failed = || Verdict::Failed("test_a, test_b".into());
+        let units = [
+            unit("one", Verdict::Passed, Verdict::Passed),
+            unit("two", Verdict::Passed, failed()),
+            unit("three", failed(), Verdict::Skipped),
+            unit("four", Verdict::Late, Verdict::Skipped),
+            unit("five", Verdict::Passed, Verdict::Late),
+        ];
+        let report = Report::new(&units, "# Causes\ntwo -- nobody has one");
+        assert_eq!((report.summary().as_str(), report.unexplained()), ("1 of 3 that pass natively pass in a cell: 33.3 %", 1));
+        let text = report.document("Numbers", 60);
+        for line in ["| two | test_a, test_b | nobody has one |", "| five | took too long | not known yet |", "three", "four", "one"] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}
