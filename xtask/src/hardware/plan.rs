@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use super::Kind;
 use crate::workspace;
 
-/// Crates whose tests are about the machine, by folder and package name.
-const TESTED: [(&str, &str); 3] = [("machine", "pando-machine"), ("kernel", "pando-kernel"), ("testing", "pando-testing")];
+/// The folders of the crates whose tests are about the machine, from the bottom up.
+const TESTED: [&str; 3] = ["machine", "kernel", "testing"];
 
 /// One kind's part of `hardware.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,24 +86,28 @@ pub(crate) struct Plan {
 /// # Errors
 /// If the build fails.
 pub(crate) fn build() -> Result<Vec<Built>> {
+    // All of the workspace: a part of it would be built with other features of its dependencies, and so once more.
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).stdout(Stdio::piped());
-    for (_, package) in TESTED {
-        cargo.args(["--package", package]);
-    }
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("starting cargo")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut built = Vec::new();
     for line in BufReader::new(output).lines() {
-        if let Some((name, file)) = test_program(&line?, &workspace::root()) {
+        let program = test_program(&line?, &workspace::root());
+        if let Some((name, file)) = program.filter(|(name, _)| rank(name).is_some()) {
             let list = workspace::run(Command::new(&file).args(["--list", "--format=terse"]))?;
             let tests = list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect();
             built.push(Built { name, file, tests });
         }
     }
-    ensure!(child.wait()?.success(), "the tests of machine, kernel and testing do not build");
-    built.sort_by_key(|built| (TESTED.iter().position(|(folder, _)| built.name.starts_with(folder)), built.name.clone()));
+    ensure!(child.wait()?.success(), "the tests do not build");
+    built.sort_by_key(|built| (rank(&built.name), built.name.clone()));
     Ok(built)
+}
+
+/// Where the tests of a crate that is about the machine come in the order, by the name of a test program.
+fn rank(name: &str) -> Option<usize> {
+    TESTED.iter().position(|folder| name.split('/').next() == Some(folder))
 }
 
 /// Name and executable of a test program, if that is what a line of cargo's JSON is about.
