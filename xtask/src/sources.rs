@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::workspace;
 
 /// Debian's sources, with what for.
-const SOURCES: [(&str, &str); 2] = [("busybox", "busybox's own tests"), ("sqlite3", "the shell of sqlite")];
+const SOURCES: [(&str, &str); 2] = [("busybox", "busybox's own tests"), ("sqlite3", "the shell of sqlite and its load")];
 /// How apt's index of this machine's packages is said as lines that name the sources beside them.
 const LINES: &str = "deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)";
 

@@ -57,18 +57,29 @@ fn sqlite() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
         let source = fetched("sources/sqlite3")?;
-        let directory = data::directory().join("sqlite");
-        std::fs::create_dir_all(&directory).expect("the target directory can be written");
-        let (shell, program) = (directory.join("shell.c"), directory.join("sqlite3"));
         let made = Command::new("tclsh").arg("tool/mkshellc.tcl").current_dir(source).output().expect("tclsh is there");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let shell = directory().join("shell.c");
         std::fs::write(&shell, made.stdout).expect("the target directory can be written");
-        let mut compile = Command::new("gcc");
-        compile.args(["-O1", "-static", "-w", "-Wl,--no-warnings", "-o"]).args([&program, &shell]).args(["-lsqlite3", "-lm"]);
-        succeed(compile);
-        Some(program)
+        Some(compile(&shell, "sqlite3"))
     };
     PROGRAM.get_or_init(build).as_deref()
+}
+
+/// Where programs of sqlite are made.
+fn directory() -> PathBuf {
+    let directory = data::directory().join("sqlite");
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    directory
+}
+
+/// Compiles a program of sqlite, linked statically.
+fn compile(source: &Path, name: &str) -> PathBuf {
+    let program = directory().join(name);
+    let mut compile = Command::new("gcc");
+    compile.args(["-O1", "-static", "-w", "-Wl,--no-warnings", "-o"]).args([&*program, source]).args(["-lsqlite3", "-lm"]);
+    succeed(compile);
+    program
 }
 
 /// Fills a database, changes it, and asks it: rows of about 90 bytes.
@@ -142,4 +153,23 @@ fn sqlite_keeps_a_database_on_the_host() {
     }
     let check = Case::new(program, &["data", "PRAGMA integrity_check"]).directory(exported.path()).native();
     assert_eq!((check.status, &check.output[..]), (0, &b"ok\n"[..]));
+}
+
+#[test]
+fn sqlite_bears_its_own_load() {
+    if !kvm_is_there() {
+        return;
+    }
+    let Some(source) = fetched("sources/sqlite3") else { return };
+    let program = compile(&source.join("test/speedtest1.c"), "speedtest1");
+    let size = if long_runs() { 100 } else { 3 };
+    let settings =
+        ["--testset main", "--testset main --journal wal --mmap 1000000", "--testset cte --memdb", "--testset rtree", "--testset orm"];
+    for settings in settings {
+        // What is left without the times: each step, and a hash of all that was asked.
+        let script = format!("{} --size {size} --verify {settings} data | sed 's/[0-9.]*s$//'", program.display());
+        if let Err(problem) = Case::new("sh", &["-c", &script]).file(&program).compare_in(|_| {}) {
+            panic!("{problem}");
+        }
+    }
 }
