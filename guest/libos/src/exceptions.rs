@@ -33,7 +33,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     system.memory.settle(context);
     let resolved = mended
         || match context.cause {
-            PAGE_FAULT => system.memory.grow_stack(context.address),
+            PAGE_FAULT => system.memory.grow_stack(context.address, system.process.limits.stack()),
             GENERAL_PROTECTION => answer_cpuid(system, context),
             _ => false,
         };

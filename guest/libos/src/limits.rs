@@ -4,14 +4,14 @@
 use pando_abi::limits::MAX_SPACES;
 
 use crate::errno::Errno;
-use crate::files::OPEN_MAX;
+use crate::files::{OPEN_LIMIT, OPEN_MAX};
 use crate::memory::STACK_LIMIT;
 
 const UNLIMITED: u64 = u64::MAX;
 /// How many resources there are.
 const RESOURCES: usize = 16;
 /// Bytes that the stack may grow to.
-pub const STACK: u64 = 3;
+const STACK: u64 = 3;
 /// How many threads a user may have.
 pub const THREADS: u64 = 6;
 /// How many files may be open.
@@ -48,6 +48,7 @@ impl Default for Limits {
             limits[resource] = Limit { current: limit, most: limit };
         }
         limits[STACK as usize].current = STACK_LIMIT;
+        limits[FILES as usize].current = OPEN_LIMIT;
         Limits(limits)
     }
 }
@@ -59,6 +60,12 @@ impl Limits {
     /// `EINVAL`: there is no such resource.
     pub fn get(&self, resource: u64) -> Result<Limit, Errno> {
         usize::try_from(resource).ok().and_then(|resource| self.0.get(resource).copied()).ok_or(Errno::EINVAL)
+    }
+
+    /// Bytes that the stack may grow to.
+    #[must_use]
+    pub fn stack(&self) -> u64 {
+        self.0[STACK as usize].current
     }
 
     /// Sets the limit of a resource.

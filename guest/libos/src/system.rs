@@ -20,7 +20,7 @@ use pando_rt::{clock, console, events, registers};
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
-use crate::limits::{FILES, Limit, STACK};
+use crate::limits::{FILES, Limit};
 use crate::memory::AddressSpace;
 use crate::process::{FIRST, Process, ProcessNumber};
 use crate::random::Random;
@@ -99,16 +99,17 @@ impl System {
         }
     }
 
-    /// Sets a limit.
+    /// Sets a limit of a process.
     ///
     /// # Errors
-    /// `EINVAL`, `EPERM`.
-    pub fn set_limit(&mut self, resource: u64, limit: Limit) -> Result<(), Errno> {
-        self.process.limits.set(resource, limit, self.files.own.who.is_root())?;
-        match resource {
-            FILES => self.files.own.descriptors_max = limit.current,
-            STACK => self.memory.stack.limit = limit.current,
-            _ => {}
+    /// `EINVAL`, `EPERM`, `ESRCH`.
+    pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
+        let is_root = self.files.own.who.is_root();
+        self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, is_root)?;
+        if resource == FILES
+            && let Some(own) = self.files.of_mut(number)
+        {
+            own.descriptors_max = limit.current;
         }
         Ok(())
     }

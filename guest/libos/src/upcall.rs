@@ -60,7 +60,7 @@ fn site(context: &SavedContext) -> u64 {
 /// Makes the system call whose number and arguments the context holds, for the first time or again.
 pub(crate) fn call(system: &mut System, context: &mut SavedContext) {
     // A buffer on the stack lies above the stack pointer: with that much mapped, no copy meets a stack that has yet to grow.
-    system.memory.grow_stack(context.rsp);
+    system.memory.grow_stack(context.rsp, system.process.limits.stack());
     system.thread.signals.stack_pointer = context.rsp;
     let number = context.rax;
     let arguments = [context.rdi, context.rsi, context.rdx, context.r10, context.r8, context.r9];

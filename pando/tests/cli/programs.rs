@@ -70,6 +70,8 @@ parts! {
     identity: "system" C ["identity"];
     priorities_and_policies: "resources" C ["scheduling"];
     limits_of_resources: "resources" C ["limits"];
+    limits_of_other_processes: "resources" C ["others"];
+    more_files_than_at_first: "resources" C ["many"];
     memory_that_stays: "resources" C ["memory"];
     personalities: "resources" C ["personality"];
     settings_of_the_process: "resources" C ["settings"];

@@ -4,11 +4,13 @@
 #include "holds.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,6 +98,80 @@ static void limits(int count, char **words)
 	FAILS(setrlimit(RLIMIT_CPU, &limit), EPERM);
 	FAILS(setpriority(PRIO_PROCESS, 0, -5), EACCES);
 	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &first), EPERM);
+}
+
+// Tells the child at the end of these pipes to go on, or the parent that it has; and waits for the same.
+static void step(int out, int in)
+{
+	char byte = 0;
+	HOLDS(write(out, &byte, 1) == 1 && read(in, &byte, 1) == 1);
+}
+
+static void limits_of_others(int count, char **words)
+{
+	(void)count, (void)words;
+	int down[2], up[2], end[2], status;
+	struct rlimit found;
+	HOLDS(pipe(down) == 0 && pipe(up) == 0 && pipe(end) == 0);
+	pid_t roots = fork();
+	if (roots == 0)
+		_exit(close(end[1]) == 0 && read(end[0], &status, 1) == 0 ? 8 : 9);
+	pid_t child = fork();
+	if (child == 0) {
+		char byte;
+		HOLDS(close(end[1]) == 0 && read(down[0], &byte, 1) == 1);
+		FAILS(fcntl(0, F_DUPFD, 12), EINVAL);
+		HOLDS(getrlimit(RLIMIT_NOFILE, &found) == 0 && found.rlim_cur == 12 && found.rlim_max == 15);
+		HOLDS(getrlimit(RLIMIT_STACK, &found) == 0 && found.rlim_cur == 1 << 20);
+		HOLDS(setgid(1) == 0 && setuid(1) == 0);
+		step(up[1], down[0]);
+		_exit(7);
+	}
+	struct rlimit files = {12, 15}, stack = {1 << 20, RLIM_INFINITY}, wrong = {3, 2};
+	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, &files, &found) == 0 && found.rlim_cur > 15);
+	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, NULL, &found) == 0 && found.rlim_cur == 12);
+	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_STACK, &stack, NULL) == 0);
+	FAILS(syscall(SYS_prlimit64, child, RLIMIT_STACK, &wrong, NULL), EINVAL);
+	HOLDS(getrlimit(RLIMIT_NOFILE, &found) == 0 && found.rlim_cur > 15);
+	step(down[1], up[0]);
+	// Those of a user are the same user's to change, not his to raise; others' are not even his to see.
+	files.rlim_max = 16;
+	HOLDS(setgid(1) == 0 && setreuid(1, 1) == 0);
+	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, NULL, &found) == 0 && found.rlim_max == 15);
+	FAILS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, &files, NULL), EPERM);
+	files = (struct rlimit){5, 10};
+	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, &files, &found) == 0 && found.rlim_max == 15);
+	FAILS(syscall(SYS_prlimit64, roots, RLIMIT_NOFILE, NULL, &found), EPERM);
+	HOLDS(close(end[1]) == 0 && waitpid(roots, &status, 0) == roots && WEXITSTATUS(status) == 8);
+	HOLDS(write(down[1], "", 1) == 1 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+	FAILS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, NULL, &found), ESRCH);
+	// How many descriptors one can ask about goes with it.
+	struct pollfd asked[20];
+	for (int at = 0; at < 20; at++)
+		asked[at].fd = -1;
+	HOLDS(setrlimit(RLIMIT_NOFILE, &(struct rlimit){10, 15}) == 0 && poll(asked, 10, 0) == 0);
+	FAILS(poll(asked, 11, 0), EINVAL);
+	struct timeval none = {0};
+	HOLDS(select(100000, NULL, NULL, NULL, &none) == 0);
+	FAILS(select(-1, NULL, NULL, NULL, &none), EINVAL);
+}
+
+// More files than a process may have at first: it can ask for more.
+static void many_files(int count, char **words)
+{
+	(void)count, (void)words;
+	struct rlimit limit;
+	HOLDS(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= 4096);
+	limit.rlim_cur = 3000;
+	HOLDS(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	int fd = 0;
+	while (fd >= 0 && fd < 2999)
+		fd = open("/", O_RDONLY);
+	HOLDS(fd == 2999);
+	FAILS(open("/", O_RDONLY), EMFILE);
+	struct pollfd asked = {.fd = 2999, .events = POLLIN};
+	HOLDS(poll(&asked, 1, 0) == 1 && close(2000) == 0 && dup(0) == 2000);
+	HOLDS(syscall(SYS_close_range, 3, ~0U, 0) == 0 && dup(0) == 3);
 }
 
 static void memory(int count, char **words)
@@ -193,7 +269,7 @@ static void capabilities(int count, char **words)
 }
 
 static const struct part parts[] = {
-	{"scheduling", scheduling}, {"limits", limits}, {"memory", memory}, {"personality", personality_kept},
+	{"scheduling", scheduling}, {"limits", limits}, {"others", limits_of_others}, {"many", many_files}, {"memory", memory}, {"personality", personality_kept},
 	{"settings", settings}, {"capabilities", capabilities}, {0}};
 
 int main(int count, char **arguments)

@@ -7,6 +7,7 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::write;
 use pando_rt::{clock, registers, thread_base};
 
+use crate::credentials::Roles;
 use crate::errno::Errno;
 use crate::limits::Limit;
 use crate::system::System;
@@ -60,12 +61,18 @@ pub fn sysinfo(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errn
 pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     let resource = u64::from(resource as u32);
     let given = if new == 0 { None } else { Some(words(new)?) };
-    let number = if number as u32 == 0 { system.process.number } else { number as u32 };
-    let before = system.process_of(number).ok_or(Errno::ESRCH)?.limits.get(resource)?;
-    if number != system.process.number && given.is_some() {
+    let number = match number as u32 {
+        0 => system.process.number,
+        number => system.thread_of(number).map_or(number, |thread| thread.process),
+    };
+    let process = system.process_of(number).ok_or(Errno::ESRCH)?;
+    let (own, theirs) = (&system.files.own.who, &system.files.of(number).ok_or(Errno::ESRCH)?.who);
+    let is_same = theirs.user == Roles::all(own.user.real) && theirs.group == Roles::all(own.group.real);
+    if number != system.process.number && !is_same && !own.is_root() {
         return Err(Errno::EPERM);
     }
-    given.map_or(Ok(()), |[current, most]| system.set_limit(resource, Limit { current, most }))?;
+    let before = process.limits.get(resource)?;
+    given.map_or(Ok(()), |[current, most]| system.set_limit(number, resource, Limit { current, most }))?;
     set_words_unless_null(old, &[before.current, before.most])?;
     Ok(0)
 }
@@ -80,7 +87,7 @@ pub fn getrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Resul
 /// `setrlimit(resource, limits)`.
 pub fn setrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Result<u64, Errno> {
     let [current, most] = words(limits)?;
-    system.set_limit(u64::from(resource as u32), Limit { current, most })?;
+    system.set_limit(system.process.number, u64::from(resource as u32), Limit { current, most })?;
     Ok(0)
 }
 

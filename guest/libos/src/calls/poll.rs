@@ -36,7 +36,8 @@ pub fn ppoll(system: &mut System, [descriptors, count, timeout, mask, size, _]: 
 }
 
 fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) -> Result<u64, Errno> {
-    if count > OPEN_MAX {
+    let count = u64::from(count as u32);
+    if count > system.files.own.descriptors_max {
         return Err(Errno::EINVAL);
     }
     let mut questions = Vec::with_capacity(count as usize);
@@ -99,10 +100,11 @@ pub fn pselect6(system: &mut System, [count, read, write, except, timeout, mask]
 }
 
 fn select_until(system: &mut System, count: u64, [read, write, except]: [u64; 3], deadline: u64) -> Result<u64, Errno> {
-    let count = count as u32;
-    if u64::from(count) > OPEN_MAX {
+    if (count as i32) < 0 {
         return Err(Errno::EINVAL);
     }
+    // What no descriptor can be is not looked at.
+    let count = (count as u32).min(OPEN_MAX as u32);
     let mut questions = Vec::new();
     for (set, wanted) in [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)] {
         for fd in 0..count {

@@ -6,7 +6,6 @@ use pando_rt::user::write;
 use crate::errno::Errno;
 use crate::files::names::CURRENT;
 use crate::files::watched::Fate;
-use crate::limits::STACK;
 use crate::loader::{self, Request};
 use crate::process::{Process, ProcessNumber, Usage};
 use crate::signals::Signal;
@@ -104,7 +103,7 @@ pub fn execveat(system: &mut System, [directory, name, arguments, environment, f
         flags,
         arguments: strings(arguments)?,
         environment: strings(environment)?,
-        stack_limit: system.process.limits.get(STACK)?.current,
+        stack_limit: system.process.limits.stack(),
     };
     let prepared = loader::prepare(&system.files, request).map_err(|error| error.errno())?;
     system.execute(prepared)

@@ -66,7 +66,7 @@ use tree::volume::{ImageFile, ImagePlace};
 use tree::{Listed, Place, Tree};
 use watched::{WatchedId, WatchedProcesses};
 
-pub use descriptors::{Descriptor, OPEN_MAX, Target};
+pub use descriptors::{Descriptor, OPEN_LIMIT, OPEN_MAX, Target};
 
 /// Flags of `open` and `fcntl`.
 pub mod flag {

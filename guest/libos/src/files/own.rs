@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::watched::Fate;
-use super::{Descriptor, Files, OPEN_MAX, OpenFile, Program};
+use super::{Descriptor, Files, OPEN_LIMIT, OpenFile, Program};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::tree::Place;
@@ -43,7 +43,7 @@ impl Own {
             who,
             umask: 0o022,
             started,
-            descriptors_max: OPEN_MAX,
+            descriptors_max: OPEN_LIMIT,
             descriptors: Vec::new(),
         }
     }
@@ -145,6 +145,11 @@ impl Files {
     #[must_use]
     pub fn of(&self, process: ProcessNumber) -> Option<&Own> {
         if self.own.process == process { Some(&self.own) } else { self.others.get(&process) }
+    }
+
+    /// The same, to be changed.
+    pub fn of_mut(&mut self, process: ProcessNumber) -> Option<&mut Own> {
+        if self.own.process == process { Some(&mut self.own) } else { self.others.get_mut(&process) }
     }
 
     /// The numbers of all processes, in order.

@@ -26,8 +26,6 @@ pub(super) const RESERVED: u64 = ROOM_LEAST + GAP;
 /// Where the stack lies.
 #[derive(Clone, Debug, Default)]
 pub struct Stack {
-    /// Bytes that it may grow to.
-    pub limit: u64,
     /// Where nothing else is put.
     room: Range<u64>,
     /// What it has, up to its room's end.
@@ -47,9 +45,9 @@ impl Stack {
         &self.room
     }
 
-    /// The address that it may grow to.
-    fn lowest(&self) -> u64 {
-        self.top().saturating_sub(self.limit).next_multiple_of(PAGE_SIZE).max(self.room.start + GAP)
+    /// The address that it may grow to with this limit.
+    fn lowest(&self, limit: u64) -> u64 {
+        self.top().saturating_sub(limit).next_multiple_of(PAGE_SIZE).max(self.room.start + GAP)
     }
 }
 
@@ -65,15 +63,15 @@ impl AddressSpace {
         let Layout { stack_top, high, .. } = self.layout.clone();
         let areas = [LOW_START..stack_top, high];
         let place = areas.into_iter().find_map(|area| self.regions.find(room, PAGE_SIZE, area, &(0..0))).ok_or(Errno::ENOMEM)?;
-        self.stack = Stack { limit: stack_limit, room: place.start()..place.end(), start: place.end() - START };
+        self.stack = Stack { room: place.start()..place.end(), start: place.end() - START };
         self.map(pages(self.stack.start, START)?, stack_permissions, Backing::Anonymous)?;
         Ok(place.end())
     }
 
-    /// Grows the stack down to `address` if that is where it may grow: at least to twice its size, so that faults stay few. Says whether it did.
-    pub fn grow_stack(&mut self, address: u64) -> bool {
+    /// Grows the stack down to `address` if it may grow there, up to `limit` bytes: at least to twice its size, so that faults stay few. Says whether it did.
+    pub fn grow_stack(&mut self, address: u64, limit: u64) -> bool {
         let Stack { start, .. } = self.stack;
-        let lowest = self.stack.lowest();
+        let lowest = self.stack.lowest(limit);
         if address >= start || address < lowest {
             return false;
         }

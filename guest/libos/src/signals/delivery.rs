@@ -113,7 +113,7 @@ fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Ac
     if action.flags & flag::RESTORER == 0 || confined && !stack.holds(place.frame) {
         return Err(Fault);
     }
-    system.memory.grow_stack(place.frame);
+    system.memory.grow_stack(place.frame, system.process.limits.stack());
     let mask = system.thread.signals.mask_afterwards.take().unwrap_or(system.thread.signals.mask());
     let kept = Kept { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: place.vectors, extended };
     push_vectors(place.vectors, extended)?;

@@ -9,7 +9,6 @@ use pando_rt::hypercall;
 
 use super::{Effect, System};
 use crate::errno::Errno;
-use crate::limits::STACK;
 use crate::loader::{LoadError, Prepared};
 use crate::memory::AddressSpace;
 use crate::signals::Signal;
@@ -21,7 +20,6 @@ impl System {
     /// Memory or its file failed it.
     pub fn load(&mut self, prepared: Prepared) -> Result<Registers, LoadError> {
         let scattered = self.is_scattered();
-        self.memory.stack.limit = self.process.limits.get(STACK)?.current;
         let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, scattered)?;
         self.process.auxiliary = loaded.auxiliary;
         self.process.command_line = prepared.arguments.bytes().to_vec();
