@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Go's standard library: the tests of some packages as static programs, with `-test.short`, where their sources lie.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Outcome, Runner, Unit, Verdict};
+use super::{Runner, Unit, Verdict};
 use crate::workspace;
 
 /// The packages whose tests ask most of the system.
@@ -28,37 +28,104 @@ pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
 /// The tests of a package.
 fn units(runner: &Runner, root: &Path, package: &str) -> Result<Vec<Unit>> {
     let source = root.join("src").join(package);
+    // Some tests build programs: with what was built for the tests themselves.
+    let cache = runner.scratch.path().join("cache");
     let program = runner.scratch.path().join("bin").join(package.replace('/', "-"));
     let mut compile = Command::new("go");
-    compile.args(["test", "-c", "-o"]).arg(&program).arg(".").current_dir(&source).env("CGO_ENABLED", "0");
+    compile.args(["test", "-c", "-o"]).arg(&program).arg(".").current_dir(&source).env("CGO_ENABLED", "0").env("GOCACHE", &cache);
     workspace::run(&mut compile)?;
-    let (root, program, here) = (root.to_string_lossy(), program.to_string_lossy(), source.to_string_lossy());
-    let words = [&*program, "-test.short", "-test.v"];
-    let native = verdicts(&runner.native(&words, Some(&source))?);
-    let cell = verdicts(&runner.cell(&["-v", &root, "-v", &program, "-w", &here], &words)?);
-    let unit = |(name, native): (String, Verdict)| {
-        let cell = match native {
-            Verdict::Passed => cell.get(&name).cloned().unwrap_or(Verdict::Late),
-            _ => Verdict::Skipped,
-        };
-        Unit { name: format!("{package}.{name}"), native, cell }
-    };
-    let units: Vec<Unit> = native.into_iter().map(unit).collect();
+    let (program, here, path) = (program.to_string_lossy(), source.to_string_lossy(), format!("PATH={}/bin:/usr/bin:/bin", root.display()));
+    let (root, cache) = (root.to_string_lossy(), cache.to_string_lossy());
+    let shown = format!("GOCACHE={cache}");
+    let words = ["/usr/bin/env", &path, &shown, "HOME=/tmp", &program, "-test.short", "-test.v"];
+    let native = runner.native(&words, Some(&source))?;
+    ensure!(!native.is_late(), "{package} takes longer than {} s natively: give it more with --limit", runner.limit);
+    let cell = runner.cell(&["-v", &root, "-v", &program, "-v", &cache, "-w", &here], &words)?;
+    let missing =
+        if cell.is_late() { Verdict::Late } else { Verdict::Failed(format!("the run ended before it, with status {}", cell.status)) };
+    let units = compared(package, &told(&native.said), &told(&cell.said), &missing);
+    for unit in units.iter().filter(|unit| ![&unit.native, &unit.cell].into_iter().all(|verdict| *verdict == Verdict::Passed)) {
+        println!("{}: natively {:?}, in a cell {:?}", unit.name, unit.native, unit.cell);
+    }
     let passed = |verdict: fn(&Unit) -> &Verdict| units.iter().filter(|unit| *verdict(unit) == Verdict::Passed).count();
     println!("{package}: {} tests pass natively, {} of them in a cell", passed(|unit| &unit.native), passed(|unit| &unit.cell));
     Ok(units)
 }
 
-/// How each test went; those that only hold others, or that chose not to run, are not counted.
-fn verdicts(outcome: &Outcome) -> BTreeMap<String, Verdict> {
-    let told = outcome.said.lines().filter_map(|line| {
-        let (word, rest) = line.strip_prefix("--- ")?.split_once(": ")?;
-        let name = rest.split(' ').next()?.to_owned();
-        match word {
-            "PASS" => Some((name, Verdict::Passed)),
-            "FAIL" => Some((name, Verdict::Failed("FAIL".into()))),
-            _ => None,
+/// What was told of a test, or of a part of one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told<'a> {
+    /// `PASS`, `FAIL`, or `SKIP` of one that chose not to run.
+    word: &'a str,
+    /// The last that it said.
+    said: &'a str,
+}
+
+/// What was told of each test, and of each part of one, as `TEST/PART`.
+fn told(said: &str) -> BTreeMap<&str, Told<'_>> {
+    let mut all: BTreeMap<&str, Told<'_>> = BTreeMap::new();
+    let mut speaking = "";
+    for line in said.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["===", _, name] => speaking = name,
+            ["---", word, name, ..] => all.entry(name).or_default().word = word.trim_end_matches(':'),
+            _ if !speaking.is_empty() => all.entry(speaking).or_default().said = line.trim(),
+            _ => {}
         }
-    });
-    told.collect()
+    }
+    all.retain(|_, told| !told.word.is_empty());
+    all
+}
+
+/// The tests that chose to run natively. One passes in a cell if all its parts do that pass natively; what is not told there is `missing`.
+fn compared(package: &str, native: &BTreeMap<&str, Told<'_>>, cell: &BTreeMap<&str, Told<'_>>, missing: &Verdict) -> Vec<Unit> {
+    let in_cell = |name: &str| match cell.get(name) {
+        None => missing.clone(),
+        Some(Told { word: "PASS", .. }) => Verdict::Passed,
+        Some(Told { said, .. }) => Verdict::Failed((*said).into()),
+    };
+    let whole_in_cell = |test: &str| {
+        let is_part = |name: &str| name.split_once('/').is_some_and(|(whole, _)| whole == test);
+        let parts = native.iter().filter(|(name, told)| is_part(name) && told.word == "PASS");
+        parts.map(|(name, _)| in_cell(name)).chain([in_cell(test)]).find(|verdict| *verdict != Verdict::Passed).unwrap_or(Verdict::Passed)
+    };
+    let tests = native.iter().filter(|(name, told)| !name.contains('/') && told.word != "SKIP");
+    let unit = |(name, told): (&&str, &Told<'_>)| {
+        let passes = told.word == "PASS";
+        Unit {
+            name: format!("{package}.{name}"),
+            native: if passes { Verdict::Passed } else { Verdict::Failed(told.said.into()) },
+            cell: if passes { whole_in_cell(name) } else { Verdict::Skipped },
+        }
+    };
+    tests.map(unit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_passes_in_a_cell_with_all_its_parts() {
+        let native = told(
+            "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n=== RUN   TestB/x\n--- PASS: TestB (0.10s)\n    --- PASS: TestB/x (0.05s)\n\
+             === RUN   TestC\n    c.go:1: not today\n--- SKIP: TestC (0.00s)\n=== RUN   TestD\n    d.go:2: wrong\n--- FAIL: TestD (0.00s)\n\
+             === RUN   TestE\n--- PASS: TestE (0.00s)\n",
+        );
+        let cell = told(
+            "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n=== RUN   TestB/x\n    b.go:3: not here\n--- PASS: TestB (0.10s)\n    --- SKIP: TestB/x (0.05s)\n\
+             === RUN   TestE\n",
+        );
+        let units = compared("p", &native, &cell, &Verdict::Late);
+        let found: Vec<_> = units.iter().map(|unit| (&unit.name[..], &unit.native, &unit.cell)).collect();
+        let failed = |said: &str| Verdict::Failed(said.into());
+        let expected = [
+            ("p.TestA", &Verdict::Passed, &Verdict::Passed),
+            ("p.TestB", &Verdict::Passed, &failed("b.go:3: not here")),
+            ("p.TestD", &failed("d.go:2: wrong"), &Verdict::Skipped),
+            ("p.TestE", &Verdict::Passed, &Verdict::Late),
+        ];
+        assert_eq!(found, expected);
+    }
 }
