@@ -7,6 +7,7 @@ use pando_rt::{cpuid, user, vector};
 
 use crate::patch::code::{INSTRUCTION, Kind};
 use crate::signals::info::Info;
+use crate::signals::info::code::BUS_ADRERR;
 use crate::signals::{Signal, Trap};
 use crate::system::System;
 
@@ -23,9 +24,6 @@ const SIMD: u64 = 19;
 
 /// Bytes that an instruction can have.
 const INSTRUCTION_MAX: usize = 15;
-
-/// `si_code` of a page that cannot be read, or that a file has not.
-pub const BUS_ADRERR: i32 = 2;
 
 /// Handles an exception: the context runs on, or gets a signal.
 pub fn handle(system: &mut System, context: &mut SavedContext) {

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes: what all threads of one share. Its memory and what it has open lie with those of the others, in [`System`](crate::system::System).
 
+pub mod scheduling;
+pub mod settings;
+
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use pando_abi::SpaceIndex;
 
-use crate::calls::scheduling::Scheduling;
-use crate::calls::settings::Settings;
 use crate::limits::Limits;
 use crate::signals::Shared;
 use crate::signals::info::Info;
 use crate::thread::NAME;
 use crate::timers::Timers;
 use crate::wait::ThreadNumber;
+use scheduling::Scheduling;
+use settings::Settings;
 
 /// Number of a process.
 pub type ProcessNumber = u32;

@@ -6,6 +6,9 @@ mod execute;
 mod fork;
 pub mod reap;
 pub mod scheduler;
+mod segments;
+mod send;
+pub mod words;
 mod zygotes;
 
 use alloc::boxed::Box;

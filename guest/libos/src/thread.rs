@@ -7,9 +7,9 @@ use pando_abi::SavedContext;
 use pando_rt::thread_base;
 use pando_rt::vector::State as VectorState;
 
-use crate::calls::rseq::Registered;
 use crate::ipc::semaphores::Operation;
 use crate::process::ProcessNumber;
+use crate::sequences::Registered;
 use crate::signals::Signals;
 use crate::wait::{ThreadNumber, Wait};
 

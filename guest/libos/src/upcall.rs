@@ -7,13 +7,11 @@ use pando_rt::{patched, thread_base, vector};
 
 use crate::errno::Errno;
 use crate::patch::code::{INSTRUCTION, Kind};
-use crate::signals::{Interrupted, delivery};
+use crate::signals::frame::RT_SIGRETURN;
+use crate::signals::{Interrupted, Signal};
 use crate::system::{Effect, System};
-use crate::thread::Call;
-use crate::{exceptions, table, trace};
-
-/// Number of the call that ends handlers.
-pub const RT_SIGRETURN: u64 = 15;
+use crate::thread::{Call, Stage};
+use crate::{delivery, exceptions, table, trace};
 
 /// Serves a system call, an exception or events. Then a context runs on: the same, perhaps in the handler of a signal, or that of another thread. Until it does, each stands in the
 /// program's own code.
@@ -40,7 +38,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         cause::EVENTS => system.memory.settle(context),
         _ => exceptions::handle(system, context),
     }
-    system.proceed(context);
+    proceed(system, context);
     match copies {
         // Nearly always: nothing has led elsewhere, and the trampoline stands.
         Some((next, copies, given_up))
@@ -52,13 +50,33 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     }
 }
 
+/// Leaves in `context` what runs next: the running thread with its signals delivered, or another.
+fn proceed(system: &mut System, context: &mut SavedContext) {
+    loop {
+        if matches!(system.thread.stage, Stage::Runs) && !system.process.stopped {
+            delivery::deliver(system, context);
+            if !system.makes_way() {
+                return;
+            }
+        }
+        system.switch(context);
+        if matches!(system.thread.stage, Stage::Calls) {
+            system.thread.stage = Stage::Runs;
+            // Who is to end does not try again.
+            if !system.pending().contains(Signal::KILL) {
+                call(system, context);
+            }
+        }
+    }
+}
+
 /// Where the system call stands that a context comes from.
 fn site(context: &SavedContext) -> u64 {
     context.rip.wrapping_sub(INSTRUCTION as u64)
 }
 
 /// Makes the system call whose number and arguments the context holds, for the first time or again.
-pub(crate) fn call(system: &mut System, context: &mut SavedContext) {
+fn call(system: &mut System, context: &mut SavedContext) {
     // A buffer on the stack lies above the stack pointer: with that much mapped, no copy meets a stack that has yet to grow.
     system.memory.grow_stack(context.rsp, system.process.limits.stack());
     system.thread.signals.stack_pointer = context.rsp;

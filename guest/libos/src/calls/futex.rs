@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Futexes: words of memory that threads wait on (`man 2 futex`).
-//!
-//! Nothing is kept of a word but who waits on it. Who is woken has its call finished for it; so a waiter never looks at its word again, and exactly as many as were asked for wake.
+//! Futexes: waiting on [words of memory](crate::system::words), and waking (`man 2 futex`).
 
 use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 
 use crate::errno::Errno;
-use crate::shared::is_shared;
 use crate::system::System;
-use crate::user::{set_word32, timespec, word32, words};
-use crate::wait::{Channel, ThreadNumber};
+use crate::system::words::{ANY, CONTENDED, HOLDER, ORPHANED};
+use crate::user::{set_word32, timespec, word32};
+use crate::wait::ThreadNumber;
 
 const WAIT: u64 = 0;
 const WAKE: u64 = 1;
@@ -27,22 +25,6 @@ const COMPARE_REQUEUE_LOCK: u64 = 12;
 const LOCK_REALTIME: u64 = 13;
 const OPERATION: u64 = 0x7f;
 const REALTIME: u64 = 0x100;
-/// Every bit.
-const ANY: u32 = u32::MAX;
-
-/// In the word of a lock: who holds it.
-const HOLDER: u32 = 0x3fff_ffff;
-/// Its holder has ended.
-const ORPHANED: u32 = 0x4000_0000;
-/// Others wait for it.
-const CONTENDED: u32 = 0x8000_0000;
-/// Robust futexes that a thread may hold.
-const ROBUST_MAX: usize = 2048;
-
-/// What a word of the running process's memory is waited on as.
-fn channel(system: &System, address: u64) -> Channel {
-    Channel::Word(if is_shared(address) { None } else { Some(system.process.space.0) }, address)
-}
 
 /// `futex(word, operation, value, timeout, second, bits)`.
 pub fn futex(system: &mut System, [word, operation, value, timeout, second, third]: [u64; 6]) -> Result<u64, Errno> {
@@ -58,10 +40,10 @@ pub fn futex(system: &mut System, [word, operation, value, timeout, second, thir
         WAIT_BITS => wait(system, word, count, third as u32, absolute(timeout, realtime)?),
         WAKE => {
             word32(word)?;
-            Ok(wake(system, word, count.max(1), ANY))
+            Ok(system.wake_word(word, count.max(1), ANY))
         }
         WAKE_BITS if third as u32 == 0 => Err(Errno::EINVAL),
-        WAKE_BITS => Ok(wake(system, word, count, third as u32)),
+        WAKE_BITS => Ok(system.wake_word(word, count, third as u32)),
         REQUEUE => Ok(requeue(system, word, second, count, timeout as u32)),
         COMPARE_REQUEUE_LOCK if count != 1 || word == second => Err(Errno::EINVAL),
         COMPARE_REQUEUE | COMPARE_REQUEUE_LOCK if word32(word)? != third as u32 => Err(Errno::EAGAIN),
@@ -105,7 +87,7 @@ fn wait(system: &mut System, word: u64, value: u32, bits: u32, deadline: u64) ->
         return Err(Errno::EAGAIN);
     }
     system.thread.futex_bits = bits;
-    let on = channel(system, word);
+    let on = system.word(word);
     match system.wait(&[on], deadline, |_| None::<()>) {
         Ok(_) => Err(Errno::ETIMEDOUT),
         // Made again, it would wait too long.
@@ -126,7 +108,7 @@ fn wait_for_lock(system: &mut System, word: u64, value: u32, lock_word: u64, dea
 
 /// Gives a lock to who has waited longest on a word, if it is free, and lets others wait for it, at most so many. Returns how many they were.
 fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -> Result<u64, Errno> {
-    let (from, to) = (channel(system, word), channel(system, lock_word));
+    let (from, to) = (system.word(word), system.word(lock_word));
     let waiting = system.waiters_on(from);
     let moving = &waiting[..waiting.len().min((moved as usize).saturating_add(1))];
     let is_for_lock = |number: &ThreadNumber| system.thread_of(*number).is_some_and(|thread| thread.futex_lock == Some(lock_word));
@@ -151,27 +133,10 @@ fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -
     Ok(moving.len() as u64)
 }
 
-/// Wakes so many of those who wait on a word for any of the bits. Returns how many.
-fn wake(system: &mut System, word: u64, count: u32, bits: u32) -> u64 {
-    let on = channel(system, word);
-    let waiting = system.waiters_on(on);
-    let fitting = waiting.into_iter().filter(|thread| system.thread_of(*thread).is_some_and(|thread| thread.futex_bits & bits != 0));
-    let woken: alloc::vec::Vec<ThreadNumber> = fitting.take(count as usize).collect();
-    for thread in &woken {
-        system.finish_call(*thread, Ok(0));
-    }
-    woken.len() as u64
-}
-
-/// Wakes those who wait on a word of the running process's memory, at most so many.
-pub fn wake_word(system: &mut System, word: u64, count: u32) {
-    wake(system, word, count, ANY);
-}
-
 /// Wakes some of those who wait on a word and lets others wait on another. Returns how many they were.
 fn requeue(system: &mut System, word: u64, other: u64, woken: u32, moved: u32) -> u64 {
-    let done = wake(system, word, woken, ANY);
-    let (from, to) = (channel(system, word), channel(system, other));
+    let done = system.wake_word(word, woken, ANY);
+    let (from, to) = (system.word(word), system.word(other));
     let waiting = system.waiters_on(from);
     let moving = &waiting[..waiting.len().min(moved as usize)];
     for thread in moving {
@@ -209,8 +174,8 @@ fn wake_operation(system: &mut System, [first, second]: [u64; 2], [count, second
         _ => return Err(Errno::ENOSYS),
     };
     set_word32(second, after)?;
-    let woken = wake(system, first, count, ANY);
-    Ok(woken + if holds { wake(system, second, second_count, ANY) } else { 0 })
+    let woken = system.wake_word(first, count, ANY);
+    Ok(woken + if holds { system.wake_word(second, second_count, ANY) } else { 0 })
 }
 
 /// Takes a lock that is free, or whose holder has ended. Says whether it did.
@@ -235,7 +200,7 @@ fn lock(system: &mut System, word: u64, deadline: u64) -> Result<u64, Errno> {
     }
     set_word32(word, word32(word)? | CONTENDED)?;
     system.thread.futex_bits = ANY;
-    let on = channel(system, word);
+    let on = system.word(word);
     match system.wait(&[on], deadline, |_| None::<()>)? {
         Some(()) => Ok(0),
         None => Err(Errno::ETIMEDOUT),
@@ -247,7 +212,7 @@ fn unlock(system: &mut System, word: u64) -> Result<u64, Errno> {
     if word32(word)? & HOLDER != system.thread.number {
         return Err(Errno::EPERM);
     }
-    let on = channel(system, word);
+    let on = system.word(word);
     let waiting = system.waiters_on(on);
     let next = waiting.first().copied();
     let contended = if waiting.len() > 1 { CONTENDED } else { 0 };
@@ -276,35 +241,4 @@ pub fn get_robust_list(system: &mut System, [thread, list, size, ..]: [u64; 6]) 
     crate::user::set_words(size, &[SIZE])?;
     crate::user::set_words(list, &[head])?;
     Ok(0)
-}
-
-/// Marks the robust futexes that the running thread holds as its that has ended, and wakes one waiter of each. A list that makes no sense is followed as far as it does.
-pub fn release_robust(system: &mut System) {
-    let head = core::mem::take(&mut system.thread.robust_list);
-    if head == 0 {
-        return;
-    }
-    let Ok([mut entry, offset, pending]) = words::<3>(head) else { return };
-    for _ in 0..ROBUST_MAX {
-        if entry & !1 == head {
-            break;
-        }
-        if entry != pending {
-            release(system, (entry & !1).wrapping_add(offset));
-        }
-        match words::<1>(entry & !1) {
-            Ok([next]) => entry = next,
-            Err(_) => return,
-        }
-    }
-    if pending != 0 {
-        release(system, (pending & !1).wrapping_add(offset));
-    }
-}
-
-fn release(system: &mut System, word: u64) {
-    let Ok(value) = word32(word) else { return };
-    if word.is_multiple_of(4) && value & HOLDER == system.thread.number && set_word32(word, value & CONTENDED | ORPHANED).is_ok() {
-        wake(system, word, 1, ANY);
-    }
 }

@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Restartable sequences: code that is not to be interrupted, and is led elsewhere if it is (`man 2 rseq`).
-//!
-//! A thread says once where it says which sequence it is in. Whoever takes the processor from it, or starts a handler, looks there.
+//! The system call by which threads register where they say which [sequence](crate::sequences) they are in.
 
-use pando_abi::SavedContext;
-use pando_rt::user::{self, UserRange};
+use pando_rt::user::UserRange;
 
 use crate::errno::Errno;
+use crate::sequences::Registered;
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::system::System;
-use crate::user::{set_words, word32, words};
+use crate::user::set_words;
 
 /// Bytes of a `struct rseq`, which is aligned to as many.
 const SIZE: u64 = 32;
-/// Where it says which sequence runs.
-const SEQUENCE: u64 = 8;
-/// What stands before the code that a sequence is led to.
-const SIGNATURE: u64 = 4;
 /// Neither processor is known.
 const UNREGISTERED: u64 = 0xffff_ffff_0000_0000;
-
-/// Where a thread says which sequence it is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registered {
-    address: u64,
-    signature: u32,
-}
 
 /// `rseq(structure, size, flags, signature)`.
 pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -55,41 +42,4 @@ pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)
-}
-
-/// Leads the running thread out of the sequence that it is in, because it is being interrupted.
-pub fn interrupt(system: &mut System, context: &mut SavedContext) {
-    let Some(registered) = system.thread.sequences else { return };
-    match redirect(registered, context.rip) {
-        Ok(None) => {}
-        Ok(Some(instruction)) => context.rip = instruction,
-        Err(_) => {
-            system.thread.sequences = None;
-            system.force(Info::kernel(Signal::SEGV));
-        }
-    }
-}
-
-/// Where a thread goes on that stood at an instruction; `None`: there.
-fn redirect(Registered { address, signature }: Registered, instruction: u64) -> Result<Option<u64>, Errno> {
-    let [sequence] = words(address + SEQUENCE)?;
-    if sequence == 0 {
-        return Ok(None);
-    }
-    let [version_and_flags, start, length, elsewhere] = words(sequence)?;
-    let end = start.checked_add(length).filter(|end| *end <= user::END).ok_or(Errno::EINVAL)?;
-    let is_in = |address: u64| (start..end).contains(&address);
-    if version_and_flags as u32 != 0
-        || elsewhere >= user::END
-        || is_in(elsewhere)
-        || word32(elsewhere.wrapping_sub(SIGNATURE))? != signature
-    {
-        return Err(Errno::EINVAL);
-    }
-    let stands_in = is_in(instruction);
-    if stands_in && version_and_flags != 0 {
-        return Err(Errno::EINVAL);
-    }
-    set_words(address + SEQUENCE, &[0])?;
-    Ok(stands_in.then_some(elsewhere))
 }

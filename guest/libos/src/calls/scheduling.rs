@@ -7,6 +7,7 @@ use pando_rt::user::read;
 
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::process::scheduling::Scheduling;
 use crate::system::System;
 use crate::user::{set_word32, set_words, word32};
 
@@ -19,23 +20,6 @@ const PRIORITY_MAX: u32 = 99;
 const NICE: core::ops::RangeInclusive<i32> = -20..=19;
 /// How far apart nice values and what `getpriority` returns are.
 const NICE_OFFSET: i32 = 20;
-
-/// What the process asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Scheduling {
-    nice: i32,
-    policy: u32,
-    priority: u32,
-    io: u32,
-}
-
-impl Scheduling {
-    /// The nice value.
-    #[must_use]
-    pub fn nice(&self) -> i32 {
-        self.nice
-    }
-}
 
 /// The process whose number, or that of one of whose threads, this is; 0 for oneself.
 fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {

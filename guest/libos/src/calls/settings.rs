@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `prctl`, and the capabilities of the process: what it sets for itself. Most of it is about children, dumps and programs that are executed, of which there
-//! are none, and so is only kept and told.
+//! `prctl`, and the capabilities of the process: what it sets for itself.
 
 use pando_rt::user::{read, write};
 
 use crate::errno::Errno;
-use crate::signals::Signal;
 use crate::system::System;
 use crate::thread;
 use crate::user::{set_word32, word32};
@@ -13,57 +11,6 @@ use crate::user::{set_word32, word32};
 /// All capabilities that Linux knows.
 const CAPABILITIES: u64 = (1 << 41) - 1;
 const CAPABILITY_LAST: u64 = 40;
-/// Nanoseconds by which Linux may be late, usually.
-const TIMER_SLACK: u64 = 50_000;
-
-/// What the process set for itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    death_signal: u32,
-    dumpable: bool,
-    keeps_capabilities: bool,
-    no_new_privileges: bool,
-    is_subreaper: bool,
-    no_huge_pages: bool,
-    timer_slack: u64,
-    /// Effective, permitted, inheritable, if they were set.
-    capabilities: Option<[u64; 3]>,
-}
-
-impl Settings {
-    /// The signal that the process gets when its parent ends.
-    #[must_use]
-    pub fn death_signal(&self) -> Option<Signal> {
-        (self.death_signal != 0).then_some(Signal(self.death_signal as u8))
-    }
-
-    /// Nanoseconds by which its waiting may end late.
-    #[must_use]
-    pub fn timer_slack(&self) -> u64 {
-        self.timer_slack
-    }
-
-    /// Sets these; 0: the usual.
-    pub fn set_timer_slack(&mut self, nanoseconds: u64) {
-        self.timer_slack = if nanoseconds == 0 { TIMER_SLACK } else { nanoseconds };
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            death_signal: 0,
-            dumpable: true,
-            keeps_capabilities: false,
-            no_new_privileges: false,
-            is_subreaper: false,
-            no_huge_pages: false,
-            timer_slack: TIMER_SLACK,
-            capabilities: None,
-        }
-    }
-}
-
 /// What is set by 0 and 1.
 fn switch(value: u64) -> Result<bool, Errno> {
     match value {
@@ -111,8 +58,8 @@ pub fn prctl(system: &mut System, [option, argument, second, third, fourth, _]: 
         GET_SECCOMP => {}
         IN_BOUNDING_SET if argument > CAPABILITY_LAST => return Err(Errno::EINVAL),
         IN_BOUNDING_SET => return Ok(1),
-        SET_TIMER_SLACK => settings.timer_slack = if argument == 0 { TIMER_SLACK } else { argument },
-        GET_TIMER_SLACK => return Ok(settings.timer_slack),
+        SET_TIMER_SLACK => settings.set_timer_slack(argument),
+        GET_TIMER_SLACK => return Ok(settings.timer_slack()),
         SET_SUBREAPER => settings.is_subreaper = argument != 0,
         GET_SUBREAPER => set_word32(argument, settings.is_subreaper.into())?,
         SET_NO_NEW_PRIVILEGES if [argument, second, third, fourth] == [1, 0, 0, 0] => settings.no_new_privileges = true,

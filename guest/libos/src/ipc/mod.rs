@@ -4,7 +4,6 @@
 
 pub mod objects;
 pub mod queue;
-pub mod segments;
 pub mod semaphores;
 
 use pando_rt::memory::PageRange;

@@ -16,6 +16,9 @@ use pando_abi::SavedContext;
 use super::stack::STACK_WORDS;
 use super::{Set, Trap};
 
+/// Number of the call that ends handlers.
+pub const RT_SIGRETURN: u64 = 15;
+
 /// Words of `struct ucontext`.
 pub const CONTEXT_WORDS: usize = 38;
 /// Offset of the `struct ucontext` in a frame.

@@ -2,7 +2,6 @@
 //! `siginfo_t`: what a program is told about a signal.
 
 use super::{Set, Signal};
-use crate::exceptions::BUS_ADRERR;
 
 /// Values of `si_code` that any signal may have.
 pub mod code {
@@ -16,6 +15,8 @@ pub mod code {
     pub const MESSAGE: i32 = -3;
     /// Sent by `tkill` or `tgkill`.
     pub const THREAD: i32 = -6;
+    /// With `SIGBUS`: a page cannot be read, or lies beyond its file.
+    pub const BUS_ADRERR: i32 = 2;
 }
 
 const ERROR: usize = 4;
@@ -175,7 +176,7 @@ impl Info {
             ..=code::USER => Cause::Other,
             code::KERNEL if synchronous => Cause::Instruction,
             _ if self.signal() == Signal::SEGV => Cause::Touched,
-            BUS_ADRERR if self.signal() == Signal::BUS => Cause::Touched,
+            code::BUS_ADRERR if self.signal() == Signal::BUS => Cause::Touched,
             _ if synchronous => Cause::Instruction,
             _ => Cause::Other,
         }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals: what a program asked for, and what waits to be delivered to it.
 //!
-//! A signal is [sent](send) at any time, to a process or to one of its threads; it is [delivered](delivery) only when the thread would run on.
+//! A signal is [sent](crate::system::System::send) at any time, to a process or to one of its threads; it is [delivered](crate::delivery) only when the thread would run on.
 
 pub mod action;
-pub mod delivery;
 pub mod frame;
 pub mod info;
-pub mod send;
 pub mod stack;
 
 use alloc::vec::Vec;
@@ -66,7 +64,7 @@ impl Signal {
     }
 
     /// Whether it is stopping by default.
-    fn stops(self) -> bool {
+    pub(crate) fn stops(self) -> bool {
         matches!(self.0, 19..=22)
     }
 
@@ -132,13 +130,13 @@ impl Set {
     }
 
     /// The set with the lowest number, those first that instructions cause.
-    fn first(self) -> Option<Signal> {
+    pub(crate) fn first(self) -> Option<Signal> {
         let set = if self.0 & Set::SYNCHRONOUS.0 != 0 { self.0 & Set::SYNCHRONOUS.0 } else { self.0 };
         (set != 0).then(|| Signal(set.trailing_zeros() as u8 + 1))
     }
 
     /// The signals in it.
-    fn iter(self) -> impl Iterator<Item = Signal> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Signal> {
         (1..=SIGNALS as u8).map(Signal).filter(move |signal| self.contains(*signal))
     }
 }
@@ -193,7 +191,7 @@ impl Pending {
         Ok(())
     }
 
-    fn push(&mut self, info: Info) {
+    pub(crate) fn push(&mut self, info: Info) {
         self.set = self.set.with(info.signal());
         self.queue.push(info);
         self.sent = pulse::moment();
@@ -282,7 +280,7 @@ impl Shared {
 pub struct Signals {
     mask: Set,
     /// What the mask is to become once the call is over that has changed it for as long as it waits.
-    mask_afterwards: Option<Set>,
+    pub(crate) mask_afterwards: Option<Set>,
     /// What only this thread may take.
     pub pending: Pending,
     /// The alternate stack.

@@ -6,7 +6,7 @@ use alloc::collections::BTreeSet;
 use pando_rt::hypercall::exit;
 
 use super::System;
-use crate::calls::futex;
+use super::words::ANY;
 use crate::files::watched::Fate;
 use crate::process::{Change, FIRST, Process, ProcessNumber};
 use crate::signals::Signal;
@@ -108,11 +108,11 @@ impl System {
 
     /// Lets go of what the running thread holds in memory: robust futexes, and the word that says that it runs.
     pub(super) fn let_go_of_words(&mut self) {
-        futex::release_robust(self);
+        self.release_robust();
         let address = core::mem::take(&mut self.thread.clear_number);
         // With nobody to see it the word stays as it is, as on Linux.
         if address != 0 && (self.process.threads.len() > 1 || self.process.borrows) && set_word32(address, 0).is_ok() {
-            futex::wake_word(self, address, 1);
+            self.wake_word(address, 1, ANY);
         }
     }
 

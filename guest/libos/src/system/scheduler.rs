@@ -14,15 +14,13 @@ use pando_rt::{clock, events};
 
 use super::System;
 use super::zygotes::Zygotes;
-use crate::calls::rseq;
 use crate::errno::Errno;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Regions;
 use crate::process::{Change, Process, ProcessNumber};
+use crate::signals::Signal;
 use crate::signals::info::Info;
-use crate::signals::{Signal, delivery};
 use crate::thread::{Stage, Thread};
-use crate::upcall;
 use crate::wait::{Channel, ThreadNumber, Waiters};
 
 /// Nanoseconds that a thread runs while others want to: a turn's end costs two exits.
@@ -82,29 +80,8 @@ impl Others {
 }
 
 impl System {
-    /// Leaves in `context` what runs next: the running thread with its signals delivered, or another.
-    pub fn proceed(&mut self, context: &mut SavedContext) {
-        loop {
-            if matches!(self.thread.stage, Stage::Runs) && !self.process.stopped {
-                delivery::deliver(self, context);
-                let can_run = matches!(self.thread.stage, Stage::Runs) && !self.process.stopped;
-                if can_run && (!self.others.turn_over || self.others.queue.is_empty()) {
-                    return;
-                }
-            }
-            self.switch(context);
-            if matches!(self.thread.stage, Stage::Calls) {
-                self.thread.stage = Stage::Runs;
-                // Who is to end does not try again.
-                if !self.pending().contains(Signal::KILL) {
-                    upcall::call(self, context);
-                }
-            }
-        }
-    }
-
     /// Gives the CPU to the next thread that can run.
-    fn switch(&mut self, context: &mut SavedContext) {
+    pub fn switch(&mut self, context: &mut SavedContext) {
         self.charge();
         if matches!(self.thread.stage, Stage::Runs | Stage::Calls)
             && !self.process.stopped
@@ -119,7 +96,7 @@ impl System {
         {
             self.others.turns += 1;
             if matches!(self.thread.stage, Stage::Runs) {
-                rseq::interrupt(self, context);
+                self.leave_sequence(context);
             }
             self.enter_process(thread.process);
             self.thread.save(context);
@@ -133,6 +110,25 @@ impl System {
         }
         self.others.turn_began = clock::now();
         self.arm();
+    }
+
+    /// Leads the running thread out of the sequence that it is in, because it is being interrupted.
+    pub fn leave_sequence(&mut self, context: &mut SavedContext) {
+        let Some(registered) = self.thread.sequences else { return };
+        match registered.leave(context.rip) {
+            Ok(instruction) => context.rip = instruction,
+            Err(_) => {
+                self.thread.sequences = None;
+                self.force(Info::kernel(Signal::SEGV));
+            }
+        }
+    }
+
+    /// Whether the running thread is to make way for another.
+    #[must_use]
+    pub fn makes_way(&self) -> bool {
+        let can_run = matches!(self.thread.stage, Stage::Runs) && !self.process.stopped;
+        !can_run || self.others.turn_over && !self.others.queue.is_empty()
     }
 
     /// The next thread that can run, waiting until there is one.

@@ -30,10 +30,10 @@ use syscalls::Sysno;
 use crate::errno::Errno;
 use crate::process::FIRST;
 use crate::signals::Signal;
+use crate::signals::frame::RT_SIGRETURN;
 use crate::signals::info::Info;
 use crate::system::System;
 use crate::table::{self, Call};
-use crate::upcall::RT_SIGRETURN;
 use kinds::{Argument, Kind};
 
 /// Numbers of the calls that never return.

@@ -189,7 +189,7 @@ impl<'a> Shown<'a> {
             _ => process.usage.own,
         };
         let [time, children, started] = [own, process.usage.children, process.started].map(ticks);
-        let (nice, threads) = (process.scheduling.nice(), process.threads.len().max(1));
+        let (nice, threads) = (process.scheduling.nice, process.threads.len().max(1));
         let (bytes, [own, _, blocked, ignored, handled]) = (self.bytes(), self.signals().map(|set| set.0));
         let end_signal = if process.number == FIRST { Signal::CHLD.0 } else { process.end_signal };
         // From the state on: parent, group, session, terminal, its group, flags, four counts of faults, four times, priority, nice, threads, a zero, start, sizes.

@@ -5,12 +5,11 @@ use pando_abi::SavedContext;
 use pando_rt::user::{self, Fault};
 use pando_rt::vector;
 
-use super::action::{Action, Disposition, flag};
-use super::frame::{self, CONTEXT, INFORMATION, Kept, Place};
-use super::info::{Cause, Info};
-use super::{Interrupted, Set, Signal};
-use crate::calls::rseq;
 use crate::errno::Errno;
+use crate::signals::action::{Action, Disposition, flag};
+use crate::signals::frame::{self, CONTEXT, INFORMATION, Kept, Place};
+use crate::signals::info::{Cause, Info};
+use crate::signals::{Interrupted, Set, Signal};
 use crate::system::System;
 use crate::trace;
 use crate::user::words;
@@ -87,7 +86,7 @@ fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: A
     if action.flags & flag::RESET != 0 {
         system.process.signals.set_action(signal, Action { handler: 0, ..action });
     }
-    rseq::interrupt(system, context);
+    system.leave_sequence(context);
     if push(system, context, info, action).is_err() {
         if signal == Signal::SEGV {
             system.process.signals.set_action(signal, Action::default());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sending: which thread a signal wakes, and what it does to a process that is stopped.
 
-use super::action::{Action, Disposition};
-use super::info::Info;
-use super::{Set, Signal};
+use super::System;
 use crate::errno::Errno;
 use crate::process::{FIRST, Process, ProcessNumber};
-use crate::system::System;
+use crate::signals::action::{Action, Disposition};
+use crate::signals::info::Info;
+use crate::signals::{Set, Signal};
 use crate::thread::{Stage, Thread};
 use crate::wait::{Channel, ThreadNumber};
 

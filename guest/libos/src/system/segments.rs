@@ -7,10 +7,10 @@ use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::clock;
 use pando_rt::memory::{self, PageRange};
 
+use super::System;
 use crate::errno::Errno;
 use crate::memory::AddressSpace;
 use crate::memory::regions::{Backing, Region};
-use crate::system::System;
 use crate::user::NANOSECONDS;
 
 /// The segments that pages show.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process set for itself (`man 2 prctl`). Most of it is about children, dumps and privileges, of which there are none, and so is only kept and told.
+
+use crate::signals::Signal;
+
+/// Nanoseconds by which Linux may be late, usually.
+const TIMER_SLACK: u64 = 50_000;
+
+/// What a process set for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Number of the signal that it gets when its parent ends; 0: none.
+    pub death_signal: u32,
+    /// It may be dumped.
+    pub dumpable: bool,
+    /// It would keep capabilities when it stops being root.
+    pub keeps_capabilities: bool,
+    /// What it executes gives it nothing.
+    pub no_new_privileges: bool,
+    /// It waits for descendants whose parents have ended.
+    pub is_subreaper: bool,
+    /// It wants no large pages.
+    pub no_huge_pages: bool,
+    timer_slack: u64,
+    /// Effective, permitted, inheritable, if they were set.
+    pub capabilities: Option<[u64; 3]>,
+}
+
+impl Settings {
+    /// The signal that the process gets when its parent ends.
+    #[must_use]
+    pub fn death_signal(&self) -> Option<Signal> {
+        (self.death_signal != 0).then_some(Signal(self.death_signal as u8))
+    }
+
+    /// Nanoseconds by which its waiting may end late.
+    #[must_use]
+    pub fn timer_slack(&self) -> u64 {
+        self.timer_slack
+    }
+
+    /// Sets these; 0: the usual.
+    pub fn set_timer_slack(&mut self, nanoseconds: u64) {
+        self.timer_slack = if nanoseconds == 0 { TIMER_SLACK } else { nanoseconds };
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            death_signal: 0,
+            dumpable: true,
+            keeps_capabilities: false,
+            no_new_privileges: false,
+            is_subreaper: false,
+            no_huge_pages: false,
+            timer_slack: TIMER_SLACK,
+            capabilities: None,
+        }
+    }
+}
