@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use crate::{
-    BlockError,
+    Attributes, BlockError, Time,
     format::BLOCK_SIZE,
     replaced::Replaced,
     tables::{Extent, FileRecord, Sizes, Tables, Version},
@@ -215,5 +215,15 @@ fn failure(error: io::Error, path: PathBuf) -> BlockError {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => BlockError::Changed(path),
         None if error.kind() == io::ErrorKind::UnexpectedEof => BlockError::Changed(path),
         _ => BlockError::Host { path, source: error },
+    }
+}
+
+/// What an image says of a file of the host.
+pub(crate) fn attributes(stat: &Stat) -> Attributes {
+    Attributes {
+        permissions: (stat.st_mode & 0o7777) as u16,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        modified: Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
     }
 }

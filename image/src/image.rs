@@ -14,8 +14,7 @@ use crate::{
     host::{HostBlocks, open_at},
     replaced::Replaced,
     store::{Blocks, Bytes},
-    tables::{Extent, FileRecord, NONE, Sizes, Tables, Version},
-    tree::Name,
+    tables::{Extent, FileRecord, NONE, Name, Sizes, Tables, Version},
 };
 
 /// Data is handed over in pieces of at most so many bytes.

@@ -3,9 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, OFlags};
 
-use crate::{Attributes, Error, Time, host::look, host::open_at, tables::Version, walk::shows_kernel};
+use crate::{
+    Attributes, Error,
+    host::{attributes, look, open_at},
+    tables::Version,
+    walk::shows_kernel,
+};
 
 /// Where a file's data comes from.
 #[derive(Clone, Debug)]
@@ -68,15 +73,5 @@ impl HostFile {
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         self.attributes
-    }
-}
-
-/// What an image says of a file of the host.
-pub(crate) fn attributes(stat: &Stat) -> Attributes {
-    Attributes {
-        permissions: (stat.st_mode & 0o7777) as u16,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        modified: Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
-use crate::{BlockError, store::Bytes, tree::Name};
+use crate::{BlockError, store::Bytes};
 
 /// The parent of what has none: its name is a whole path.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -22,6 +22,13 @@ pub(crate) struct Version {
     pub(crate) size: u64,
     pub(crate) modified: (i64, u32),
     pub(crate) changed: (i64, u32),
+}
+
+/// Bytes in an array of names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    pub(crate) start: u32,
+    pub(crate) length: u16,
 }
 
 /// Blocks that lie in a host file.

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use crate::{
     Attributes, Error,
     format::FileType,
-    tables::{DirectoryRecord, FileRecord},
+    tables::{DirectoryRecord, FileRecord, Name},
 };
 
 /// A place in [`Tree::inodes`].
@@ -21,13 +21,6 @@ impl InodeId {
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
-}
-
-/// Bytes in [`Tree::names`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Name {
-    pub(crate) start: u32,
-    pub(crate) length: u16,
 }
 
 #[derive(Debug)]

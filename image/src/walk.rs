@@ -24,10 +24,9 @@ use crate::{
     Builder, Error,
     builder::{NAME_MAX, components, is_target, shown},
     format,
-    host::{look, open_at},
-    source::attributes,
-    tables::{DirectoryRecord, FileRecord, NONE, Version},
-    tree::{Content, InodeId, Name},
+    host::{attributes, look, open_at},
+    tables::{DirectoryRecord, FileRecord, NONE, Name, Version},
+    tree::{Content, InodeId},
 };
 
 /// Threads that list directories.

@@ -2,7 +2,8 @@
 //! What can be typed.
 
 use crate::help;
-use crate::options::{StatsFormat, User, Variable, Volume};
+use crate::host::Variable;
+use crate::options::{StatsFormat, User, Volume};
 use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};

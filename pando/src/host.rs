@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host as the command line sees it: its memory, its environment, its programs.
 
-use crate::options::Variable;
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -99,6 +98,31 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     }
 }
 
+/// A variable for the program's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    /// Its name.
+    pub(crate) name: OsString,
+    /// Its value; `None`: whatever it is here.
+    pub(crate) value: Option<OsString>,
+}
+
+impl Variable {
+    /// Reads `NAME[=VALUE]`.
+    pub(crate) fn parse(text: OsString) -> Result<Variable, String> {
+        let mut bytes = text.into_vec();
+        let value = bytes.iter().position(|byte| *byte == b'=').map(|at| {
+            let value = bytes.split_off(at + 1);
+            bytes.truncate(at);
+            OsString::from_vec(value)
+        });
+        if bytes.is_empty() {
+            return Err("the name is missing: give NAME=VALUE, or a NAME to pass on".into());
+        }
+        Ok(Variable { name: OsString::from_vec(bytes), value })
+    }
+}
+
 /// What a program sees of the environment: where things are, in which language and time zone to speak of them, and what it was given by name.
 pub(crate) fn environment(given: &[Variable]) -> Vec<Vec<u8>> {
     let shown = |name: &OsStr| {
@@ -113,4 +137,20 @@ pub(crate) fn environment(given: &[Variable]) -> Vec<Vec<u8>> {
         }
     }
     variables.into_iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Variable;
+    use std::ffi::OsString;
+
+    #[test]
+    fn variables_are_read_as_people_write_them() {
+        let variable = |text: &str| Variable::parse(text.into()).map(|Variable { name, value }| (name, value));
+        let word = OsString::from;
+        assert_eq!(variable("A=b=c"), Ok((word("A"), Some(word("b=c")))));
+        assert_eq!(variable("A="), Ok((word("A"), Some(word("")))));
+        assert_eq!(variable("A"), Ok((word("A"), None)));
+        assert!(variable("").is_err() && variable("=x").is_err());
+    }
 }

@@ -4,7 +4,7 @@
 use crate::host;
 use pando_kernel::Share;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
@@ -57,31 +57,6 @@ fn without_dots(path: &Path) -> Result<PathBuf, String> {
         }
     }
     Ok(plain)
-}
-
-/// A variable for the program's environment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
-    /// Its name.
-    pub(crate) name: OsString,
-    /// Its value; `None`: whatever it is here.
-    pub(crate) value: Option<OsString>,
-}
-
-impl Variable {
-    /// Reads `NAME[=VALUE]`.
-    pub(crate) fn parse(text: OsString) -> Result<Variable, String> {
-        let mut bytes = text.into_vec();
-        let value = bytes.iter().position(|byte| *byte == b'=').map(|at| {
-            let value = bytes.split_off(at + 1);
-            bytes.truncate(at);
-            OsString::from_vec(value)
-        });
-        if bytes.is_empty() {
-            return Err("the name is missing: give NAME=VALUE, or a NAME to pass on".into());
-        }
-        Ok(Variable { name: OsString::from_vec(bytes), value })
-    }
 }
 
 /// Who the program is.
@@ -138,8 +113,7 @@ pub(crate) enum StatsFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::{User, Variable, Volume, share};
-    use std::ffi::OsString;
+    use super::{User, Volume, share};
 
     fn volume(text: &str) -> Result<(String, String, bool), String> {
         let Volume { host, cell, writable } = Volume::parse(text.into())?;
@@ -156,16 +130,6 @@ mod tests {
         for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x", "/a:/", "/a:/b/.."] {
             assert!(volume(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn variables_are_read_as_people_write_them() {
-        let variable = |text: &str| Variable::parse(text.into()).map(|Variable { name, value }| (name, value));
-        let word = OsString::from;
-        assert_eq!(variable("A=b=c"), Ok((word("A"), Some(word("b=c")))));
-        assert_eq!(variable("A="), Ok((word("A"), Some(word("")))));
-        assert_eq!(variable("A"), Ok((word("A"), None)));
-        assert!(variable("").is_err() && variable("=x").is_err());
     }
 
     #[test]

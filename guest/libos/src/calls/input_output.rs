@@ -4,9 +4,9 @@
 use alloc::vec::Vec;
 
 use pando_rt::clock;
-use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::UserRange;
 
+use crate::calls::patience::patiently;
 use crate::calls::{messages, proc, pseudo, signalfd};
 use crate::errno::Errno;
 use crate::files::inotify::event;
@@ -14,7 +14,6 @@ use crate::files::{Kind, flag};
 use crate::system::System;
 use crate::terminal::TerminalName;
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};
-use crate::wait::Channel;
 
 /// Flags of `preadv2` and `pwritev2`: do not wait, write at the end, or where it is said although the file says at the end.
 const NO_WAIT: u64 = 8;
@@ -146,21 +145,6 @@ fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Optio
         system.files.tell_open(fd, event::ACCESS);
     }
     Ok(done)
-}
-
-/// Makes an attempt, and waits for the files if it may and there was nothing to be done, until a signal comes.
-pub fn patiently(
-    system: &mut System,
-    on: &[u64],
-    waits: bool,
-    mut attempt: impl FnMut(&mut System) -> Result<u64, Errno>,
-) -> Result<u64, Errno> {
-    let first = attempt(system);
-    if first != Err(Errno::EAGAIN) || !waits {
-        return first;
-    }
-    let channels: Vec<Channel> = on.iter().flat_map(|fd| system.files.channels(*fd)).collect();
-    system.wait(&channels, NO_DEADLINE, |_| None::<()>).and(Err(Errno::EAGAIN))
 }
 
 /// Writes, waiting for room if the file waits: a pipe takes all then, unless it fails.

@@ -18,6 +18,7 @@ pub mod messages;
 pub mod mqueue;
 pub mod names;
 pub mod open;
+mod patience;
 pub mod pidfd;
 pub mod poll;
 pub mod proc;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
-use crate::calls::input_output::patiently;
+use crate::calls::patience::patiently;
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;

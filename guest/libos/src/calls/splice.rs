@@ -3,7 +3,8 @@
 
 use pando_rt::clock;
 
-use crate::calls::input_output::{patiently, readv, show_written, with_flags, writev};
+use crate::calls::input_output::{readv, show_written, with_flags, writev};
+use crate::calls::patience::patiently;
 use crate::errno::Errno;
 use crate::files::splice::Side;
 use crate::files::{Kind, flag};

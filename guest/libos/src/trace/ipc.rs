@@ -4,9 +4,9 @@
 use alloc::format;
 use alloc::string::String;
 
+use super::argument::Argument;
 use super::choices::Choices;
 use super::flags::Flags;
-use super::kinds::Argument;
 use super::structures::{array, at, word32};
 use super::text::{bytes, copy, hexadecimal, octal, pointer, words};
 

@@ -2,54 +2,14 @@
 //! Kinds of arguments: for each word of a signature, how the register is shown.
 
 use alloc::format;
-use alloc::string::String;
 
+use super::argument::{Show, shown};
 use super::choices::{self, Choices};
 use super::flags::{self, Flags};
 use super::structures as structure;
 use super::text::{bytes, hexadecimal, octal, pointer, random_bytes, string};
 use super::{ipc, request, sockets, system, waiting};
 use crate::errno::Errno;
-
-/// An argument of a call.
-pub(super) struct Argument<'a> {
-    /// Which.
-    pub index: usize,
-    /// All arguments.
-    pub all: &'a [u64; 6],
-    /// What came of the call, if that is what fills this.
-    pub result: Option<Result<u64, Errno>>,
-}
-
-impl Argument<'_> {
-    /// Its register.
-    pub(super) fn value(&self) -> u64 {
-        self.all[self.index]
-    }
-
-    /// The argument after this.
-    fn next(&self) -> u64 {
-        self.all.get(self.index + 1).copied().unwrap_or_default()
-    }
-
-    /// What the call moved.
-    fn moved(&self) -> u64 {
-        self.result.map_or(0, Result::unwrap_or_default)
-    }
-
-    /// The argument before this.
-    pub(super) fn before(&self) -> u64 {
-        self.all[self.index.saturating_sub(1)]
-    }
-
-    /// How many bytes of memory matter: what the call moved, or what it was given.
-    fn length(&self) -> u64 {
-        self.result.map_or(self.next(), Result::unwrap_or_default)
-    }
-}
-
-/// How an argument is shown.
-pub(super) type Show = fn(&Argument<'_>, &mut String);
 
 /// A kind of argument.
 #[derive(Clone, Copy)]
@@ -72,14 +32,6 @@ impl Kind {
     pub(super) fn of(word: &str) -> Kind {
         Kind::find(word).unwrap_or(Kind { show: |argument, text| *text += &hexadecimal(argument.value()), is_filled: false })
     }
-}
-
-/// Shows `content` unless the call that was to fill it has failed.
-pub(super) fn shown(argument: &Argument<'_>, text: &mut String, content: impl FnOnce(u64) -> String) {
-    *text += &match argument.result {
-        Some(Err(_)) => pointer(argument.value()),
-        _ => content(argument.value()),
-    };
 }
 
 /// A kind that is a number with a name.

@@ -5,6 +5,7 @@
 //! register; with `=` at its end the call fills it in, so it is shown when the call is over. What is shown before is printed before, so that a call
 //! that waits is seen waiting. A word behind the parentheses is a [kind of result](results).
 
+mod argument;
 mod choices;
 mod flags;
 mod ipc;
@@ -34,7 +35,8 @@ use crate::signals::frame::RT_SIGRETURN;
 use crate::signals::info::Info;
 use crate::system::System;
 use crate::table::{self, Call};
-use kinds::{Argument, Kind};
+use argument::Argument;
+use kinds::Kind;
 
 /// Numbers of the calls that never return.
 const EXIT: u64 = 60;

@@ -4,8 +4,8 @@
 use alloc::format;
 use alloc::string::String;
 
+use super::argument::{Argument, shown};
 use super::flags::{CONTROL_MODES, INPUT_MODES, LOCAL_MODES, OUTPUT_MODES};
-use super::kinds::{Argument, shown};
 use super::structures::{at, number32, word32};
 use super::text::{copy, hexadecimal};
 use super::{choices, structures};

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An argument of a call that is shown: its register, those beside it, and what came of the call.
+
+use alloc::string::String;
+
+use super::text::pointer;
+use crate::errno::Errno;
+
+/// An argument of a call.
+pub(super) struct Argument<'a> {
+    /// Which.
+    pub index: usize,
+    /// All arguments.
+    pub all: &'a [u64; 6],
+    /// What came of the call, if that is what fills this.
+    pub result: Option<Result<u64, Errno>>,
+}
+
+impl Argument<'_> {
+    /// Its register.
+    pub(super) fn value(&self) -> u64 {
+        self.all[self.index]
+    }
+
+    /// The argument after this.
+    pub(super) fn next(&self) -> u64 {
+        self.all.get(self.index + 1).copied().unwrap_or_default()
+    }
+
+    /// What the call moved.
+    pub(super) fn moved(&self) -> u64 {
+        self.result.map_or(0, Result::unwrap_or_default)
+    }
+
+    /// The argument before this.
+    pub(super) fn before(&self) -> u64 {
+        self.all[self.index.saturating_sub(1)]
+    }
+
+    /// How many bytes of memory matter: what the call moved, or what it was given.
+    pub(super) fn length(&self) -> u64 {
+        self.result.map_or(self.next(), Result::unwrap_or_default)
+    }
+}
+
+/// How an argument is shown.
+pub(super) type Show = fn(&Argument<'_>, &mut String);
+
+/// Shows `content` unless the call that was to fill it has failed.
+pub(super) fn shown(argument: &Argument<'_>, text: &mut String, content: impl FnOnce(u64) -> String) {
+    *text += &match argument.result {
+        Some(Err(_)) => pointer(argument.value()),
+        _ => content(argument.value()),
+    };
+}
