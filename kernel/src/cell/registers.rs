@@ -4,7 +4,7 @@
 use super::Cell;
 use super::end::Report;
 use crate::memory::copy::{Behalf, CopyError};
-use crate::memory::{Frames, spaces::Obstacle};
+use crate::memory::{Frames, obstacle::Obstacle};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use pando_abi::virtual_registers::{Control, MissingCall, offset};

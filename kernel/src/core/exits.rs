@@ -7,7 +7,7 @@ use crate::cell::end::End;
 use crate::cell::{CellId, Resumption, Write};
 use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
-use crate::memory::spaces::Obstacle;
+use crate::memory::obstacle::Obstacle;
 use crate::memory::{Access, Fault, Shortage, Wanted};
 use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;

@@ -9,7 +9,7 @@ use crate::device::console::{Console, ConsolePort};
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::MIN_QUOTA;
 use crate::memory::copy::{Behalf, CopyError};
-use crate::memory::spaces::Obstacle;
+use crate::memory::obstacle::Obstacle;
 use crate::memory::{DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;

@@ -6,11 +6,14 @@
 
 use super::Rules;
 use super::account::AccountId;
-use super::block::{Absence, Wanted};
+use super::block::Wanted;
 use super::edit::PATH_TABLES;
 use super::entry::View;
 use super::frames::{Frames, Shortage};
+use super::obstacle::Obstacle;
+use super::present::Absence;
 use super::tree::{TREE_PAGES, Tree};
+use pando_abi::Refusal;
 use pando_machine::FRAME_SIZE;
 
 /// Why the kernel could not copy.
@@ -28,6 +31,16 @@ pub enum CopyError {
     /// It is a block that cannot be read.
     #[error("the memory is a block of a disk that cannot be read")]
     Unreadable,
+}
+
+impl From<CopyError> for Obstacle {
+    fn from(error: CopyError) -> Obstacle {
+        match error {
+            CopyError::Refused | CopyError::Unreadable => Obstacle::Refused(Refusal::BadAddress),
+            CopyError::Shortage(shortage) => Obstacle::Short(shortage),
+            CopyError::Absent(wanted) => Obstacle::Absent(wanted),
+        }
+    }
 }
 
 impl From<Absence> for CopyError {

@@ -2,10 +2,11 @@
 //! Faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
 
 use super::account::AccountId;
-use super::block::{Absence, Wanted, group};
+use super::block::Wanted;
 use super::edit::PATH_TABLES;
 use super::entry::View;
 use super::frames::{Frames, Shortage};
+use super::present::{Absence, group};
 use super::tree::{Tree, span};
 use crate::limits::FAULT_AROUND;
 use pando_abi::Permissions;

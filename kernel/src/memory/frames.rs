@@ -12,8 +12,8 @@
 
 use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
+use super::books::Registry;
 use super::entry::View;
-use super::registry::Registry;
 use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
 use std::sync::Arc;
 
@@ -312,7 +312,7 @@ impl Frames {
 
     /// Whether the registry holds a frame: nobody else charges that account.
     pub(super) fn is_registered(&self, frame: FrameId) -> bool {
-        self.payers[frame.0 as usize] == self.registry.account().0
+        self.payers[frame.0 as usize] == self.registry.account.0
     }
 
     /// Adds a holder to whatever an entry of a table of `level` holds.

@@ -29,12 +29,15 @@
 
 pub mod account;
 pub mod block;
+mod books;
 pub mod copy;
 pub mod edit;
 pub mod entry;
 pub mod fault;
 mod forks;
 pub mod frames;
+pub mod obstacle;
+mod present;
 pub mod reaper;
 pub mod registry;
 pub mod space;

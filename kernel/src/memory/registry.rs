@@ -6,50 +6,15 @@
 //! one that has been idle longest first, unless it was mapped since it came into the queue (second chance). A frame that anybody maps is
 //! never given up; the kernel takes it out of mappings first ([`super::sweep`]).
 
-use super::account::{AccountId, Usage};
+use super::account::Usage;
 use super::block::{Block, Wanted};
+use super::books::{Presence, Slot};
 use super::frames::Frames;
 use pando_machine::{FrameId, PageCount};
-use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 /// Frames that reading blocks leaves free: for the tables to what was read, or making those would give it up again.
 const RESERVE: u64 = 8;
-
-/// Whether a block is in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// It is in this frame.
-    Here(FrameId),
-    /// It was tried just now, and cannot be read.
-    Unreadable,
-    /// It is not.
-    Absent,
-}
-
-/// A frame of the registry.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    block: Block,
-    /// It was mapped since it came into the queue.
-    used: bool,
-    /// The queue names it.
-    queued: bool,
-}
-
-/// The registry's books; the frames are in [`Frames`].
-#[derive(Debug)]
-pub(super) struct Registry {
-    account: AccountId,
-    places: HashMap<Block, FrameId>,
-    slots: HashMap<FrameId, Slot>,
-    /// Frames that were idle when they came in; those that are mapped now are skipped.
-    queue: VecDeque<FrameId>,
-    /// How many only the registry holds.
-    idle: u64,
-    /// The block that could not be read, until whoever wanted it has been told.
-    unreadable: Option<Block>,
-}
 
 /// Blocks that are being read, without any lock, into frames that nobody else knows.
 #[derive(Debug)]
@@ -79,31 +44,6 @@ impl Reading {
     /// The blocks that are to be read, and where they go, in order.
     pub fn targets(&self) -> impl Iterator<Item = (Block, FrameId)> {
         self.frames.iter().zip(0..).map(|(frame, count)| (self.first.further(count), *frame))
-    }
-}
-
-impl Registry {
-    pub(super) fn new(account: AccountId) -> Registry {
-        Registry { account, places: HashMap::new(), slots: HashMap::new(), queue: VecDeque::new(), idle: 0, unreadable: None }
-    }
-
-    /// Who pays.
-    pub(super) fn account(&self) -> AccountId {
-        self.account
-    }
-
-    /// Somebody maps an idle frame.
-    pub(super) fn wake(&mut self) {
-        self.idle -= 1;
-    }
-
-    /// Nobody but the registry holds a frame any more.
-    pub(super) fn rest(&mut self, frame: FrameId) {
-        self.idle += 1;
-        let slot = self.slots.get_mut(&frame).expect("the registry pays for its own frames only");
-        if !std::mem::replace(&mut slot.queued, true) {
-            self.queue.push_back(frame);
-        }
     }
 }
 

@@ -3,12 +3,13 @@
 
 use super::Rules;
 use super::account::AccountId;
-use super::block::{Block, DiskId, Wanted};
+use super::block::{Block, DiskId};
 use super::copy::{Behalf, CopyError};
 use super::entry::Entry;
 use super::fault::{Access, Fault};
 use super::forks::Place;
 use super::frames::{Frames, Shortage};
+use super::obstacle::Obstacle;
 use super::space::{Part, Space};
 use super::tree::{Found, Tree};
 use crate::limits::PIECE_PAGES;
@@ -27,39 +28,6 @@ pub struct Stretch {
     pub slot: usize,
     /// Pages from the start of the slot.
     pub pages: Range<u64>,
-}
-
-/// Why a memory call did nothing, or stopped: a refusal to the cell, or a shortage that waiting may mend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// The caller's mistake.
-    Refused(Refusal),
-    /// Not enough memory now.
-    Short(Shortage),
-    /// A block must be read first.
-    Absent(Wanted),
-}
-
-impl From<Refusal> for Obstacle {
-    fn from(refusal: Refusal) -> Obstacle {
-        Obstacle::Refused(refusal)
-    }
-}
-
-impl From<CopyError> for Obstacle {
-    fn from(error: CopyError) -> Obstacle {
-        match error {
-            CopyError::Refused | CopyError::Unreadable => Obstacle::Refused(Refusal::BadAddress),
-            CopyError::Shortage(shortage) => Obstacle::Short(shortage),
-            CopyError::Absent(wanted) => Obstacle::Absent(wanted),
-        }
-    }
-}
-
-impl From<Shortage> for Obstacle {
-    fn from(shortage: Shortage) -> Obstacle {
-        Obstacle::Short(shortage)
-    }
 }
 
 /// A disk as a cell sees it.
