@@ -51,7 +51,7 @@ fn exit_somehow(asm: &mut Asm, random: &mut fastrand::Rng) {
 fn nonsense(page: u64, words: u32, most: u32) {
     let seed = crate::random::seed();
     for mut court in Court::both() {
-        for number in 0..u64::from(repetitions(60, 600, 50_000)) {
+        for number in 0..u64::from(repetitions(60, 300, 50_000)) {
             let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
             let hostile = Hostile::assembled(format!("page {page:#x}, seed {seed}, program {number}"), |asm| {
                 for _ in 0..random.u8(1..6) {

@@ -99,7 +99,7 @@ fn hostile(random: &mut fastrand::Rng, name: String) -> Hostile {
 fn random_instructions_disturb_nobody() {
     let Some(mut court) = Court::real() else { return };
     let seed = seed();
-    for number in 0..u64::from(repetitions(300, 4_000, 1_000_000)) {
+    for number in 0..u64::from(repetitions(300, 2_000, 1_000_000)) {
         let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
         let hostile = hostile(&mut random, format!("instructions of seed {seed}, program {number}"));
         court.try_cell(&hostile, &[Verdict::Anything]);

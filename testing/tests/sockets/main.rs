@@ -12,7 +12,7 @@ use twins::Twins;
 fn config() -> ProptestConfig {
     // The same cases each time, unless as many are wanted as there is time for.
     let (cases, rng_seed) =
-        if std::env::var("PANDO_TESTS").as_deref() == Ok("all") { (4096, RngSeed::Random) } else { (192, RngSeed::Fixed(6)) };
+        if std::env::var("PANDO_TESTS").as_deref() == Ok("all") { (4096, RngSeed::Random) } else { (96, RngSeed::Fixed(6)) };
     ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 300, ..ProptestConfig::default() }
 }
 
