@@ -14,7 +14,7 @@ use crate::files::pulse::Pulse;
 use crate::files::status::time;
 use crate::files::tree::content::seal;
 use crate::files::tree::node::Owner;
-use crate::files::{Kind, OPEN_MAX, OpenFile, OpenName, flag};
+use crate::files::{Kind, OpenFile, OpenName, flag};
 use crate::system::System;
 use crate::terminal::TerminalName;
 use crate::user::{self, set_words};
@@ -121,7 +121,8 @@ pub fn close_range(system: &mut System, [first, last, flags, ..]: [u64; 6]) -> R
     if first as u32 > last as u32 || flags & !(UNSHARE | ON_EXEC_ONLY) != 0 {
         return Err(Errno::EINVAL);
     }
-    for fd in u64::from(first as u32)..=u64::from(last as u32).min(OPEN_MAX) {
+    let end = system.files.descriptors_end().min(u64::from(last as u32) + 1);
+    for fd in u64::from(first as u32)..end {
         // Holes are no error.
         if flags & ON_EXEC_ONLY == 0 {
             let _ = system.files.close(fd);

@@ -15,7 +15,7 @@ use crate::wait::Channel;
 /// Files that a process may have open if nobody says otherwise, as Linux starts its first process.
 pub const OPEN_LIMIT: u64 = 1024;
 /// Files that a process may be allowed to have open.
-pub const OPEN_MAX: u64 = 4096;
+pub const OPEN_MAX: u64 = 1 << 16;
 
 /// What a number of the process stands for.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +125,12 @@ impl Files {
             self.own.descriptors.resize(index + 1, None);
         }
         self.own.descriptors[index] = Some(descriptor);
+    }
+
+    /// Where descriptors end: none from here on is open.
+    #[must_use]
+    pub fn descriptors_end(&self) -> u64 {
+        self.own.descriptors.len() as u64
     }
 
     /// Closes a descriptor, and its file with its last one.
