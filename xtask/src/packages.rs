@@ -117,8 +117,11 @@ fn is_root() -> Result<bool> {
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
+    // Somebody else may be installing, and a mirror may fail once.
+    let patient = ["--option=DPkg::Lock::Timeout=120", "--option=Acquire::Retries=3"];
     // Servers are installed to be run by tests, not by the system.
-    let status = Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").status();
+    let status =
+        Command::new("apt-get").args(patient).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").status();
     let status = status.context("starting apt-get")?;
     ensure!(status.success(), "apt-get {} failed ({status})", arguments.join(" "));
     Ok(())
