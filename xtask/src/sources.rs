@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of others that the tests run, with their own tests: sources of Debian, a crate.
+//! Programs of others that the tests run, with their own tests: sources of Debian, crates.
 //!
 //! Debian's come as apt fetches them, from where this machine has its packages, checked by apt's signatures. What cannot be had is said; the
 //! tests that want it leave themselves out.
@@ -86,22 +86,34 @@ fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
     fs::remove_dir_all(&unfinished).context("removing what was fetched")
 }
 
-/// The crate whose program is a Rust program that nobody here wrote.
-const RIPGREP: &str = "ripgrep";
+/// A crate whose program the tests run.
+struct Tool {
+    name: &'static str,
+    program: &'static str,
+    purpose: &'static str,
+    /// Only the long runs want it so much that they build it.
+    long: bool,
+}
 
-/// Builds a static ripgrep from its crate if it is not there yet; returns what cannot be had, in words.
-pub(crate) fn build() -> Vec<String> {
+const TOOLS: [Tool; 2] = [
+    Tool { name: "ripgrep", program: "bin/rg", purpose: "a Rust program of others", long: false },
+    Tool { name: "fsx", program: "bin/fsx", purpose: "what exercises file systems", long: true },
+];
+
+/// Builds the tools that are not there yet, linked statically; returns what cannot be had, in words.
+pub(crate) fn build(all: bool) -> Vec<String> {
     let folder: PathBuf = workspace::target().join("tools");
-    if folder.join("bin/rg").exists() {
-        return Vec::new();
-    }
-    println!("building {RIPGREP}, a Rust program of others");
-    let mut cargo = workspace::cargo();
-    cargo.args(["install", RIPGREP, "--locked", "--quiet", "--root"]).arg(&folder);
-    // With a target named, build scripts and macros are not linked statically.
-    cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(folder.join("build"));
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-    let built = workspace::run(&mut cargo);
-    let _ = fs::remove_dir_all(folder.join("build"));
-    built.err().map(|error| format!("{RIPGREP}: {error:#}")).into_iter().collect()
+    let missing = TOOLS.into_iter().filter(|tool| (all || !tool.long) && !folder.join(tool.program).exists());
+    let build = |Tool { name, purpose, .. }: Tool| {
+        println!("building {name}, {purpose}");
+        let mut cargo = workspace::cargo();
+        cargo.args(["install", name, "--locked", "--quiet", "--root"]).arg(&folder);
+        // With a target named, build scripts and macros are not linked statically.
+        cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(folder.join("build"));
+        cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        let built = workspace::run(&mut cargo);
+        let _ = fs::remove_dir_all(folder.join("build"));
+        built.err().map(|error| format!("{name}: {error:#}"))
+    };
+    missing.filter_map(build).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! Reading a file first takes over what its shared mappings changed in that part; writing to it changes the mappings, and a new size moves their end. So a
 //! program sees one content as long as it has one mapping of each part of the file, which is what programs do. Two shared mappings of one part do not see each
-//! other's changes before the file is read or a mapping is given up.
+//! other's changes before the file is read or a mapping is given up; what was changed in both then is as the one of them has it that was looked at last.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -200,7 +200,7 @@ impl System {
         let Ok(node) = self.files.tree.node_mut(mapping.file.node) else { return };
         let Ok(content) = node.content_mut() else { return };
         let part = overlap(&overlap(&mapping.part(), part), &(0..content.size()));
-        let (mut at, mut changed) = (part.start, false);
+        let (mut at, mut changed) = (part.start, part.end..part.start);
         while at < part.end {
             let bytes = (PAGE_SIZE - at % PAGE_SIZE).min(part.end - at) as usize;
             let (mut seen, mut kept) = ([0; PAGE_SIZE as usize], true);
@@ -222,13 +222,14 @@ impl System {
                         rest = left;
                         Ok(piece.len())
                     });
-                    changed = true;
+                    changed = changed.start.min(at)..at + bytes as u64;
                 }
             }
             at += bytes as u64;
         }
-        if changed {
+        if !changed.is_empty() {
             node.touch(time(clock::wall()));
+            self.show_in_mappings(mapping.file.node, &changed);
         }
     }
 

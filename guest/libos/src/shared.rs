@@ -37,6 +37,13 @@ fn shared_part(range: PageRange) -> Option<PageRange> {
     PageRange::new(range.start().max(SHARED), range.end().min(SHARED_END))
 }
 
+/// What lies between pieces of a range, which are in order.
+fn gaps(range: PageRange, pieces: &[(PageRange, Region)]) -> Vec<PageRange> {
+    let starts = [range.start()].into_iter().chain(pieces.iter().map(|(piece, _)| piece.end()));
+    let ends = pieces.iter().map(|(piece, _)| piece.start()).chain([range.end()]);
+    starts.zip(ends).filter_map(|(start, end)| PageRange::new(start, end)).collect()
+}
+
 impl System {
     /// The address spaces of other processes.
     pub(crate) fn other_memories(&self) -> impl Iterator<Item = &AddressSpace> {
@@ -61,8 +68,8 @@ impl System {
             PageRange::new(start, start.wrapping_add(bytes)).filter(|range| shared_part(*range) == Some(*range)).ok_or(Errno::ENOMEM)?;
         let is_its =
             |(_, region): &(PageRange, Region)| region.backing.node().is_some_and(|other| other.node == node && other.at(start) == offset);
-        let fits = (self.memory.is_free(range) || self.memory.is_covered(range)) && self.others.shared.pieces(range).iter().all(is_its);
-        if fits { Ok(range) } else { Err(Errno::ENOMEM) }
+        let fits = |regions: &[(PageRange, Region)]| regions.iter().all(is_its);
+        if fits(&self.memory.pieces(range)) && fits(&self.others.shared.pieces(range)) { Ok(range) } else { Err(Errno::ENOMEM) }
     }
 
     /// Finds room that nobody has.
@@ -87,26 +94,33 @@ impl System {
         Ok(())
     }
 
-    /// Maps a part of a file at a place that was found for it: what others have of it is there already.
+    /// Maps a part of a file at a place that was found for it.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`.
     pub fn map_shared_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
-        let region = Region { permissions, backing: Backing::Node(file) };
-        let there = self.others.shared.pieces(range);
         if file.sharing == Sharing::Writes {
-            for (piece, known) in &there {
-                self.others.shared.put(*piece, Region { backing: Backing::Node(file), ..*known });
+            for (piece, known) in self.others.shared.pieces(range) {
+                self.others.shared.put(piece, Region { backing: Backing::Node(file), ..known });
             }
         }
-        if self.memory.is_covered(range) {
-            // Two mappings of one part are one, which is given up when both are, and permits what either does.
-            self.memory.map_again(range);
-            return self.permit(range, permissions, file);
+        let own = self.memory.pieces(range);
+        for missing in gaps(range, &own) {
+            self.map_others_node(missing, permissions, file)?;
         }
-        let ends = there.iter().map(|(piece, _)| piece.end());
-        let gaps = [range.start()].into_iter().chain(ends).zip(there.iter().map(|(piece, _)| piece.start()).chain([range.end()]));
-        for missing in gaps.filter_map(|(start, end)| PageRange::new(start, end)).collect::<Vec<_>>() {
+        // Two mappings of one part are one, which is given up when both are, and permits what either does.
+        for (piece, _) in own {
+            self.memory.again.add(piece);
+            self.permit(piece, permissions, file)?;
+        }
+        Ok(())
+    }
+
+    /// Maps a part of a file that the running process has not mapped: what others have of it is there already.
+    fn map_others_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
+        let region = Region { permissions, backing: Backing::Node(file) };
+        let there = self.others.shared.pieces(range);
+        for missing in gaps(range, &there) {
             self.map_node(missing, permissions, file)?;
             self.others.shared.put(missing, region);
         }
@@ -144,9 +158,7 @@ impl System {
     pub fn remap_shared(&mut self, old: PageRange, bytes: u64, moves: bool) -> Result<u64, Errno> {
         let (_, region) = self.memory.pieces(old).first().copied().filter(|_| self.memory.is_covered(old)).ok_or(Errno::EFAULT)?;
         if let Some(rest) = PageRange::new(old.start() + bytes, old.end()) {
-            self.before_unmap(rest);
-            self.leave_shared(rest);
-            self.memory.unmap(rest)?;
+            self.unmap(rest)?;
         }
         if bytes <= old.bytes() {
             return Ok(old.start());
@@ -176,10 +188,24 @@ impl System {
         Ok(place.start())
     }
 
+    /// Unmaps a range; what was mapped twice stays once.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory for the kernel's tables.
+    pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
+        for part in self.memory.again.take(range) {
+            self.before_unmap(part);
+            self.leave_shared(part);
+            self.memory.unmap(part)?;
+        }
+        Ok(())
+    }
+
     /// Gives up what the running process has in a range; what others share stays where it is.
     pub fn leave_shared(&mut self, range: PageRange) {
         let Some(range) = shared_part(range).filter(|_| self.others.shared.count() > 0) else { return };
         self.leave_segments(range);
+        self.memory.again.clear(range);
         for (piece, _) in self.memory.pieces(range) {
             let kept: Vec<PageRange> = self.other_memories().flat_map(|memory| memory.pieces(piece)).map(|(part, _)| part).collect();
             for part in &kept {

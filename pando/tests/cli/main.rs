@@ -17,6 +17,7 @@ mod deaths;
 mod debian;
 mod dialogues;
 mod dynamic;
+mod exerciser;
 mod foreign;
 mod hostile;
 mod listed;

@@ -189,6 +189,22 @@ static void again(int count, char **arguments)
 	SHOW(wait(NULL) > 0);
 	touch(shown + PAGE);
 	see("file");
+	SHOW(munmap(shown, 2 * PAGE));
+	// Two that share one page of three, the file as it grows, and one of them at a place of its own.
+	char *first = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, PAGE);
+	SHOW(ftruncate(file, PAGE)), SHOW(ftruncate(file, 3 * PAGE));
+	char *second = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	HOLDS(first != MAP_FAILED && second != MAP_FAILED);
+	poke(second + PAGE, 'f'), poke(second + 2 * PAGE, 'g'), touch(first), touch(first + PAGE);
+	SHOW(munmap(second, 3 * PAGE));
+	SHOW(pread(reader, buffer, 2 * PAGE, PAGE));
+	printf("%c %c\n", buffer[0], buffer[PAGE]);
+	char *third = mmap((char *)0x10000000, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, PAGE);
+	poke(third, 'h'), poke(first + PAGE, 'i');
+	SHOW(msync(third, 2 * PAGE, MS_SYNC)), SHOW(munmap(third, 2 * PAGE));
+	touch(first), touch(first + PAGE);
+	SHOW(munmap(first, 2 * PAGE)), touch(first);
+	see("file");
 }
 
 static unsigned long seed = 1;

@@ -225,13 +225,7 @@ fn map_copy(system: &mut System, range: PageRange, permissions: Permissions, fd:
 
 /// `munmap(address, length)`.
 pub fn munmap(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let range = pages(address, length)?;
-    if system.memory.unmap_again(range) {
-        return Ok(0);
-    }
-    system.before_unmap(range);
-    system.leave_shared(range);
-    system.memory.unmap(range)?;
+    system.unmap(pages(address, length)?)?;
     Ok(0)
 }
 

@@ -7,6 +7,7 @@
 
 pub mod backing;
 pub mod growth;
+pub mod layers;
 pub mod layout;
 pub mod patching;
 pub mod regions;
@@ -17,7 +18,6 @@ pub mod stack;
 mod tests;
 pub mod zygote;
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use pando_abi::{BlockAddress, LARGE_PAGE_SIZE, PAGE_SIZE, Permissions, SpaceIndex};
@@ -27,6 +27,7 @@ use pando_rt::user::{self, UserRange};
 use crate::errno::Errno;
 use crate::patch::Patches;
 use backing::plan;
+use layers::Layers;
 use layout::{LOW_START, Layout, SMALL};
 use patching::Content;
 use regions::{Backing, Blocks, Region, Regions};
@@ -66,8 +67,8 @@ pub struct AddressSpace {
     shown: ShownFiles,
     /// A file of the overlay was mapped once.
     shows_nodes: bool,
-    /// Shared mappings that were made once more where they are, and how often.
-    again: BTreeMap<(u64, u64), u32>,
+    /// Shared mappings that were made once more where they are.
+    pub again: Layers,
     /// What was patched in it.
     pub patches: Patches,
     /// The program that was loaded into it, by its first block.
@@ -215,28 +216,6 @@ impl AddressSpace {
         if end == range.end() { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Counts a shared mapping that is there already once more.
-    pub fn map_again(&mut self, range: PageRange) {
-        *self.again.entry((range.start(), range.end())).or_default() += 1;
-    }
-
-    /// Counts one once less. `false`: it is there only once.
-    pub fn unmap_again(&mut self, range: PageRange) -> bool {
-        let key = (range.start(), range.end());
-        let Some(count) = self.again.get_mut(&key) else { return false };
-        *count -= 1;
-        if *count == 0 {
-            self.again.remove(&key);
-        }
-        true
-    }
-
-    /// How often a shared mapping was made once more.
-    #[must_use]
-    pub fn again(&self, range: PageRange) -> u64 {
-        self.again.get(&(range.start(), range.end())).copied().unwrap_or_default().into()
-    }
-
     /// Takes note of a mapping that is there already.
     pub fn note(&mut self, range: PageRange, region: Region) {
         self.shows_nodes |= region.backing.node().is_some();
@@ -245,7 +224,7 @@ impl AddressSpace {
 
     /// Forgets a mapping that stays there.
     pub fn forget(&mut self, range: PageRange) {
-        self.again.retain(|(start, end), _| *start < range.start() || *end > range.end());
+        self.again.clear(range);
         self.regions.remove(range);
     }
 

@@ -46,7 +46,7 @@ impl System {
         if self.memory.is_free(pages) {
             self.memory.note(pages, Region { permissions, backing });
         } else if self.memory.is_covered(pages) && self.memory.pieces(pages).iter().all(|(_, region)| region.backing == backing) {
-            self.memory.map_again(pages);
+            self.memory.again.add(pages);
         } else {
             return Err(Errno::EINVAL);
         }
@@ -65,10 +65,12 @@ impl System {
         if pages.start() != address {
             return Err(Errno::EINVAL);
         }
-        if self.memory.unmap_again(pages) {
+        let last = self.memory.again.take(pages);
+        if last.is_empty() {
             self.stamp_segment(number, 1);
-        } else {
-            self.leave_shared(pages);
+        }
+        for part in last {
+            self.leave_shared(part);
         }
         Ok(())
     }
@@ -79,7 +81,10 @@ impl System {
         let Ok(object) = self.ipc.segments.get(number.into()) else { return 0 };
         let pages = object.what.pages;
         let memories = self.other_memories().chain([&*self.memory]);
-        memories.filter(|memory| numbers(memory, pages).contains(&number)).map(|memory| 1 + memory.again(pages)).sum()
+        memories
+            .filter(|memory| numbers(memory, pages).contains(&number))
+            .map(|memory| 1 + u64::from(memory.again.count(pages.start())))
+            .sum()
     }
 
     /// Lets go of the segments that the running process has in a range.

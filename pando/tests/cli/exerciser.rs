@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file system exerciser: the same random operations by the same seed on one file, natively and in a cell; each reads back what it has written.
+//!
+//! `cargo xtask test --all` builds it. One run stays below what a process may map: the exerciser never unmaps what it has read.
+
+use crate::case::{Case, long_runs};
+use crate::foreign::fetched;
+use pando_testing::lab::kvm_is_there;
+use std::time::{Duration, Instant};
+
+/// Everything that it can do, mappings first.
+const WEIGHTS: &str = "[weights]
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 1
+close_open = 1
+invalidate = 1
+fsync = 1
+fdatasync = 1
+punch_hole = 2
+posix_fallocate = 1
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 2
+";
+
+/// A directory of the cell, and with it a kind of file system, with how many operations take about as long there as elsewhere.
+struct Place {
+    directory: &'static str,
+    operations: u32,
+}
+
+const OVERLAY: Place = Place { directory: "/var/tmp", operations: 20_000 };
+const MEMORY: Place = Place { directory: "/dev/shm", operations: 20_000 };
+/// Each of its syncs writes the whole file to the host.
+const VOLUME: Place = Place { directory: "/volume", operations: 600 };
+
+/// Exercises a file by a seed, natively and in a cell, and holds the two files against each other.
+fn exercise(program: &str, place: &Place, seed: u32) {
+    let [volume, settings] = [0; 2].map(|_| tempfile::tempdir().expect("a temporary directory"));
+    // A disk would be waited for at each sync.
+    let native = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
+    let settings = settings.path().join("settings.toml");
+    std::fs::write(&settings, WEIGHTS).expect("the directory is ours");
+    let run = |directory: &str| {
+        let Place { operations, .. } = place;
+        let script = format!("cd {directory} && {program} -f {} -S {seed} -N {operations} file 2>&1 && cksum < file", settings.display());
+        Case::new("sh", &["-c", &script])
+    };
+    let shown = format!("{}:{}", volume.path().display(), VOLUME.directory);
+    let in_cell = run(place.directory).file(program).file(&settings).options(&["-v", &shown]);
+    let natively = run(&native.path().display().to_string()).native();
+    assert_eq!(natively.status, 0, "{natively:?}");
+    if let Err(problem) = in_cell.hold(&natively, &in_cell.cell()) {
+        panic!("seed {seed}: {problem}");
+    }
+    if place.directory == VOLUME.directory {
+        let [ours, theirs] = [native.path(), volume.path()].map(|path| std::fs::read(path.join("file")).expect("it was written"));
+        assert!(ours == theirs, "seed {seed}: the host has another file than the cell had");
+    }
+}
+
+/// Exercises a place by one seed, or by many for a third of an hour.
+fn exercise_all(place: &Place) {
+    if !kvm_is_there() {
+        return;
+    }
+    let Some(program) = fetched("tools/bin/fsx") else { return };
+    let program = program.to_str().expect("a path in UTF-8");
+    let (start, lasts) = (Instant::now(), Duration::from_secs(if long_runs() { 20 * 60 } else { 0 }));
+    for seed in 1.. {
+        exercise(program, place, seed);
+        if start.elapsed() >= lasts {
+            break;
+        }
+    }
+}
+
+#[test]
+fn files_of_the_overlay_bear_exercise() {
+    exercise_all(&OVERLAY);
+}
+
+#[test]
+fn files_in_memory_bear_exercise() {
+    exercise_all(&MEMORY);
+}
+
+#[test]
+fn files_of_a_volume_bear_exercise() {
+    exercise_all(&VOLUME);
+}
