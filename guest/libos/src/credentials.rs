@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users and groups: who the process is, and what that lets it do with a file.
 
+pub mod capabilities;
+mod roles;
+
 use alloc::vec::Vec;
 
 use crate::files::tree::node::Owner;
+use capabilities::Capabilities;
+pub use roles::Roles;
 
 /// Permission to execute, or to look up names in a directory.
 pub const EXECUTE: u64 = 1;
@@ -11,31 +16,6 @@ pub const EXECUTE: u64 = 1;
 pub const WRITE: u64 = 2;
 /// Permission to read.
 pub const READ: u64 = 4;
-
-/// A user or a group in its three roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Roles {
-    /// Who started it.
-    pub real: u32,
-    /// As whom it acts.
-    pub effective: u32,
-    /// As whom it may act again.
-    pub saved: u32,
-}
-
-impl Roles {
-    /// The same in all roles.
-    #[must_use]
-    pub const fn all(id: u32) -> Roles {
-        Roles { real: id, effective: id, saved: id }
-    }
-
-    /// Whether one of the roles is this.
-    #[must_use]
-    pub const fn has(self, id: u32) -> bool {
-        self.real == id || self.effective == id || self.saved == id
-    }
-}
 
 /// Who the process is.
 #[derive(Clone, Debug)]
@@ -46,13 +26,15 @@ pub struct Credentials {
     pub group: Roles,
     /// Its other groups.
     pub groups: Vec<u32>,
+    /// Its capabilities.
+    pub capabilities: Capabilities,
 }
 
 impl Credentials {
     /// A user of one group.
     #[must_use]
     pub const fn new(user: u32, group: u32) -> Credentials {
-        Credentials { user: Roles::all(user), group: Roles::all(group), groups: Vec::new() }
+        Credentials { user: Roles::all(user), group: Roles::all(group), groups: Vec::new(), capabilities: Capabilities::of(user) }
     }
 
     /// Whether it may do everything.

@@ -7,9 +7,9 @@ use pando_rt::registers::{count_call, count_missing};
 use syscalls::Sysno;
 
 use crate::calls::{
-    attributes, control, directory, epoll, futex, identity, inotify, input_output, ipc, locks, memory, messages, mqueue, names, open,
-    pidfd, poll, processes, random, resident, rseq, scheduling, settings, signalfd, signals, sizes, sockets, splice, stat, time, timerfd,
-    timers, users, xattr,
+    attributes, capabilities, control, directory, epoll, futex, identity, inotify, input_output, ipc, locks, memory, messages, mqueue,
+    names, open, pidfd, poll, processes, random, resident, rseq, scheduling, settings, signalfd, signals, sizes, sockets, splice, stat,
+    time, timerfd, timers, users, xattr,
 };
 use crate::errno::Errno;
 use crate::system::System;
@@ -85,6 +85,7 @@ const XATTR: Support = Partial("names of user, trusted and security; no access c
 const CPU_TIME: Support = Partial("CPU time is all the program's, and counts what other cells take of it");
 const CPU_TIMERS: Support = Partial("those of CPU time count what the whole process uses");
 const USAGE: Support = Partial("of what was used the CPU time is told");
+const CAPABILITIES: Support = Partial("kept and told by Linux's rules; what a process may do goes by its user, but for becoming another");
 const SETTINGS: Support = Partial("most settings are kept and told, and change nothing");
 const LIMITS: Support = Partial("all are kept and told; those of open files, stacks and processes count");
 const SCHEDULING: Support = Partial("kept and told; there is nobody to share processors with");
@@ -235,8 +236,8 @@ pub const TABLE: &[Call] = &[
     call(122, "setfsuid(int)", Partial("files are asked as the effective user"), users::setfsuid),
     call(123, "setfsgid(int)", Partial("files are asked as the effective group"), users::setfsgid),
     call(124, "getsid(int)", Full, processes::getsid),
-    call(125, "capget(capability-header, pointer)", SETTINGS, settings::capget),
-    call(126, "capset(capability-header, pointer)", SETTINGS, settings::capset),
+    call(125, "capget(capability-header, pointer)", CAPABILITIES, capabilities::capget),
+    call(126, "capset(capability-header, pointer)", CAPABILITIES, capabilities::capset),
     call(127, "rt_sigpending(set=, size)", Full, signals::rt_sigpending),
     call(128, "rt_sigtimedwait(set, siginfo=, timespec, size) signal", Full, signals::rt_sigtimedwait),
     call(129, "rt_sigqueueinfo(int, signal, siginfo)", Full, signals::rt_sigqueueinfo),

@@ -76,6 +76,7 @@ parts! {
     personalities: "resources" C ["personality"];
     settings_of_the_process: "resources" C ["settings"];
     capabilities_and_children: "resources" C ["capabilities"];
+    capabilities_that_are_kept: "resources" C ["kept"];
     randomness: "system" C ["randomness"];
     bookkeeping_of_signals: "system" C ["signals"];
     handlers_of_signals: "signals" C ["handlers"];

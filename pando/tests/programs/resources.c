@@ -4,6 +4,7 @@
 #include "holds.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -268,9 +269,80 @@ static void capabilities(int count, char **words)
 	FAILS(waitid(P_ALL, 0, NULL, WEXITED), ECHILD);
 }
 
+enum { SETS = 3, CAPABILITY_KILL = 5, CAPABILITY_SETGID, CAPABILITY_MKNOD = 27, AMBIENT_SET = 1, AMBIENT_RAISE, AMBIENT_LOWER, AMBIENT_CLEAR };
+
+// The low halves of the sets that count, that may, and that are handed on; of a process.
+static void has(int pid, unsigned sets[SETS])
+{
+	unsigned header[2] = {0x20080522, (unsigned)pid}, all[2 * SETS];
+	HOLDS(syscall(SYS_capget, header, all) == 0);
+	memcpy(sets, all, SETS * sizeof *sets);
+}
+
+static long set_low(unsigned effective, unsigned permitted, unsigned inheritable)
+{
+	unsigned header[2] = {0x20080522, 0}, all[2 * SETS] = {effective, permitted, inheritable};
+	return syscall(SYS_capset, header, all);
+}
+
+// What a program has that was executed by who is not root any more.
+static void capabilities_kept(int count, char **words)
+{
+	(void)words;
+	const unsigned kill_only = 1 << CAPABILITY_KILL;
+	unsigned sets[SETS];
+	if (count == 1) {
+		has(0, sets);
+		HOLDS(sets[0] == kill_only && sets[1] == kill_only && sets[2] == kill_only);
+		HOLDS(prctl(PR_CAP_AMBIENT, AMBIENT_SET, CAPABILITY_KILL, 0, 0) == 1 && prctl(PR_GET_KEEPCAPS) == 0);
+		HOLDS(prctl(PR_CAP_AMBIENT, AMBIENT_LOWER, CAPABILITY_KILL, 0, 0) == 0);
+		HOLDS(prctl(PR_CAP_AMBIENT, AMBIENT_SET, CAPABILITY_KILL, 0, 0) == 0 && prctl(PR_CAP_AMBIENT, AMBIENT_CLEAR, 0, 0, 0) == 0);
+		execl("/proc/self/exe", "resources", "kept", "without", "any", NULL);
+	}
+	if (count == 2) {
+		has(0, sets);
+		HOLDS(sets[0] == 0 && sets[1] == 0 && sets[2] == kill_only);
+		FAILS(set_low(kill_only, kill_only, kill_only), EPERM);
+		FAILS(prctl(PR_CAPBSET_DROP, CAPABILITY_KILL), EPERM);
+		return;
+	}
+	FAILS(prctl(PR_CAP_AMBIENT, AMBIENT_RAISE, CAPABILITY_KILL, 0, 0), EPERM);
+	FAILS(prctl(PR_CAP_AMBIENT, AMBIENT_RAISE, 1000, 0, 0), EINVAL);
+	FAILS(prctl(PR_CAP_AMBIENT, AMBIENT_SET, CAPABILITY_KILL, 1, 0), EINVAL);
+	FAILS(prctl(PR_CAP_AMBIENT, 77, CAPABILITY_KILL, 0, 0), EINVAL);
+	FAILS(prctl(PR_CAP_AMBIENT, AMBIENT_CLEAR, 1, 0, 0), EINVAL);
+	FAILS(prctl(PR_CAPBSET_DROP, 1000), EINVAL);
+	HOLDS(prctl(PR_CAPBSET_READ, CAPABILITY_MKNOD) == 1 && prctl(PR_CAPBSET_DROP, CAPABILITY_MKNOD) == 0);
+	HOLDS(prctl(PR_CAPBSET_READ, CAPABILITY_MKNOD) == 0);
+	int child = fork(), status;
+	if (child == 0) {
+		// What acts as another has nothing that counts; what it may have comes back with root.
+		HOLDS(seteuid(1) == 0);
+		has(0, sets);
+		HOLDS(sets[0] == 0 && (sets[1] & kill_only));
+		HOLDS(seteuid(0) == 0);
+		has(0, sets);
+		HOLDS(sets[0] == sets[1] && (sets[0] & kill_only) && setuid(1) == 0);
+		has(0, sets);
+		HOLDS(sets[0] == 0 && sets[1] == 0);
+		_exit(0);
+	}
+	HOLDS(waitpid(child, &status, 0) == child && status == 0);
+	// Who keeps what becoming others takes can go on.
+	HOLDS(prctl(PR_SET_KEEPCAPS, 1) == 0 && prctl(PR_GET_SECUREBITS) == 1 << 4 && setuid(1) == 0);
+	has(0, sets);
+	HOLDS(sets[0] == 0 && (sets[1] & kill_only));
+	FAILS(setgid(1), EPERM);
+	HOLDS(set_low(1 << CAPABILITY_SETGID, sets[1], 0) == 0 && setgid(1) == 0 && setgroups(0, NULL) == 0 && getgid() == 1);
+	FAILS(setuid(0), EPERM);
+	FAILS(prctl(PR_SET_SECUREBITS, 0), EPERM);
+	HOLDS(set_low(0, kill_only, kill_only) == 0 && prctl(PR_CAP_AMBIENT, AMBIENT_RAISE, CAPABILITY_KILL, 0, 0) == 0);
+	execl("/proc/self/exe", "resources", "kept", "one", NULL);
+}
+
 static const struct part parts[] = {
 	{"scheduling", scheduling}, {"limits", limits}, {"others", limits_of_others}, {"many", many_files}, {"memory", memory}, {"personality", personality_kept},
-	{"settings", settings}, {"capabilities", capabilities}, {0}};
+	{"settings", settings}, {"capabilities", capabilities}, {"kept", capabilities_kept}, {0}};
 
 int main(int count, char **arguments)
 {

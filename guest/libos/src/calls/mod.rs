@@ -3,6 +3,7 @@
 
 mod ancillary;
 pub mod attributes;
+pub mod capabilities;
 pub mod control;
 pub mod directory;
 pub mod epoll;

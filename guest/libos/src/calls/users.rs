@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users and groups: who the process is, and becoming somebody else.
 
+use crate::credentials::capabilities::{SETGID, SETUID};
 use crate::credentials::{Credentials, Roles};
 use crate::errno::Errno;
 use crate::system::System;
@@ -48,93 +49,87 @@ fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u
     Ok(0)
 }
 
-/// The roles of the user, or of the group.
-type Which = fn(&mut Credentials) -> &mut Roles;
+/// The roles of the user, or of the group, and the capability to take any.
+type Which = (fn(&mut Credentials) -> &mut Roles, u64);
 
-fn user(who: &mut Credentials) -> &mut Roles {
-    &mut who.user
-}
-
-fn group(who: &mut Credentials) -> &mut Roles {
-    &mut who.group
-}
+const USER: Which = (|who| &mut who.user, SETUID);
+const GROUP: Which = (|who| &mut who.group, SETGID);
 
 /// `setuid(user)`.
 pub fn setuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_one(system, user, id as u32)
+    set_one(system, USER, id as u32)
 }
 
 /// `setgid(group)`.
 pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_one(system, group, id as u32)
+    set_one(system, GROUP, id as u32)
 }
 
-/// Root takes all roles of an id, others only act as somebody else.
-fn set_one(system: &mut System, which: Which, id: u32) -> Result<u64, Errno> {
+/// Changes roles, with what follows for capabilities: `new` has those before, and whether the process may take any.
+fn change(system: &mut System, (which, needed): Which, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
     let who = &mut system.files.own.who;
-    let is_root = who.is_root();
+    let (before, may) = (who.user, who.capabilities.effective & needed != 0);
     let roles = which(who);
-    match id {
-        SAME => return Err(Errno::EINVAL),
-        _ if is_root => *roles = Roles::all(id),
-        _ if roles.real == id || roles.saved == id => roles.effective = id,
-        _ => return Err(Errno::EPERM),
-    }
+    *roles = new(*roles, may)?;
+    who.capabilities.user_changed(before, who.user);
     Ok(0)
+}
+
+/// Who may takes all roles of an id, others only act as somebody else.
+fn set_one(system: &mut System, which: Which, id: u32) -> Result<u64, Errno> {
+    change(system, which, |old, may_any| match id {
+        SAME => Err(Errno::EINVAL),
+        _ if may_any => Ok(Roles::all(id)),
+        _ if old.real == id || old.saved == id => Ok(Roles { effective: id, ..old }),
+        _ => Err(Errno::EPERM),
+    })
 }
 
 /// `setreuid(real, effective)`.
 pub fn setreuid(system: &mut System, [real, effective, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_two(system, user, real as u32, effective as u32)
+    set_two(system, USER, real as u32, effective as u32)
 }
 
 /// `setregid(real, effective)`.
 pub fn setregid(system: &mut System, [real, effective, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_two(system, group, real as u32, effective as u32)
+    set_two(system, GROUP, real as u32, effective as u32)
 }
 
 fn set_two(system: &mut System, which: Which, real: u32, effective: u32) -> Result<u64, Errno> {
-    let who = &mut system.files.own.who;
-    let is_root = who.is_root();
-    let roles = which(who);
-    let old = *roles;
-    let may_be_real = real == SAME || is_root || real == old.real || real == old.effective;
-    let may_be_effective = effective == SAME || is_root || old.has(effective);
-    if !may_be_real || !may_be_effective {
-        return Err(Errno::EPERM);
-    }
-    roles.real = if real == SAME { old.real } else { real };
-    roles.effective = if effective == SAME { old.effective } else { effective };
-    if real != SAME || effective != SAME && effective != old.real {
-        roles.saved = roles.effective;
-    }
-    Ok(0)
+    change(system, which, |old, may_any| {
+        let may_be_real = real == SAME || may_any || real == old.real || real == old.effective;
+        let may_be_effective = effective == SAME || may_any || old.has(effective);
+        if !may_be_real || !may_be_effective {
+            return Err(Errno::EPERM);
+        }
+        let or_old = |id, old| if id == SAME { old } else { id };
+        let mut new = Roles { real: or_old(real, old.real), effective: or_old(effective, old.effective), ..old };
+        if real != SAME || effective != SAME && effective != old.real {
+            new.saved = new.effective;
+        }
+        Ok(new)
+    })
 }
 
 /// `setresuid(real, effective, saved)`.
 pub fn setresuid(system: &mut System, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_three(system, user, [real, effective, saved])
+    set_three(system, USER, [real, effective, saved])
 }
 
 /// `setresgid(real, effective, saved)`.
 pub fn setresgid(system: &mut System, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_three(system, group, [real, effective, saved])
+    set_three(system, GROUP, [real, effective, saved])
 }
 
 fn set_three(system: &mut System, which: Which, ids: [u64; 3]) -> Result<u64, Errno> {
-    let who = &mut system.files.own.who;
-    let is_root = who.is_root();
-    let roles = which(who);
-    let [real, effective, saved] = ids.map(|id| id as u32);
-    if [real, effective, saved].into_iter().any(|id| id != SAME && !is_root && !roles.has(id)) {
-        return Err(Errno::EPERM);
-    }
-    for (role, id) in [(&mut roles.real, real), (&mut roles.effective, effective), (&mut roles.saved, saved)] {
-        if id != SAME {
-            *role = id;
+    let ids @ [real, effective, saved] = ids.map(|id| id as u32);
+    change(system, which, |old, may_any| {
+        if ids.into_iter().any(|id| id != SAME && !may_any && !old.has(id)) {
+            return Err(Errno::EPERM);
         }
-    }
-    Ok(0)
+        let or_old = |id, old| if id == SAME { old } else { id };
+        Ok(Roles { real: or_old(real, old.real), effective: or_old(effective, old.effective), saved: or_old(saved, old.saved) })
+    })
 }
 
 /// `setfsuid(user)`: files are asked as whom the process acts; the answer is who that is.
@@ -164,7 +159,7 @@ pub fn getgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64,
 
 /// `setgroups(size, list)`.
 pub fn setgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if !system.files.own.who.is_root() {
+    if system.files.own.who.capabilities.effective & SETGID == 0 {
         return Err(Errno::EPERM);
     }
     if size > GROUPS_MAX {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process set for itself (`man 2 prctl`). Most of it is about children, dumps and privileges, of which there are none, and so is only kept and told.
+//! What a process set for itself (`man 2 prctl`). Most of it is about children and dumps, of which there are none, and so is only kept and told.
 
 use crate::signals::Signal;
 
@@ -13,8 +13,6 @@ pub struct Settings {
     pub death_signal: u32,
     /// It may be dumped.
     pub dumpable: bool,
-    /// It would keep capabilities when it stops being root.
-    pub keeps_capabilities: bool,
     /// What it executes gives it nothing.
     pub no_new_privileges: bool,
     /// It waits for descendants whose parents have ended.
@@ -22,8 +20,6 @@ pub struct Settings {
     /// It wants no large pages.
     pub no_huge_pages: bool,
     timer_slack: u64,
-    /// Effective, permitted, inheritable, if they were set.
-    pub capabilities: Option<[u64; 3]>,
 }
 
 impl Settings {
@@ -50,12 +46,10 @@ impl Default for Settings {
         Settings {
             death_signal: 0,
             dumpable: true,
-            keeps_capabilities: false,
             no_new_privileges: false,
             is_subreaper: false,
             no_huge_pages: false,
             timer_slack: TIMER_SLACK,
-            capabilities: None,
         }
     }
 }

@@ -85,6 +85,9 @@ impl System {
         self.process.executed = true;
         self.process.timers.executed();
         self.files.close_on_exec();
+        let who = &mut self.files.own.who;
+        (who.user.saved, who.group.saved) = (who.user.effective, who.group.effective);
+        who.capabilities.executed(who.user);
         let process = self.process.number;
         if self.thread.number != process {
             // The one that executes is the process's first thread from now on.

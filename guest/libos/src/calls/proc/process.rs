@@ -164,13 +164,19 @@ impl<'a> Shown<'a> {
             }
         }
         let [own, shared, blocked, ignored, handled] = self.signals().map(|set| set.0);
-        let threads = process.threads.len().max(1);
+        let (threads, has) = (process.threads.len().max(1), who.capabilities);
         let _ = writeln!(
             text,
             "Threads:\t{threads}\nSigQ:\t0/{}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
-             SigCgt:\t{handled:016x}\nSeccomp:\t0\nCpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
+             SigCgt:\t{handled:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
              voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0",
             PENDING_MAX,
+            has.inheritable,
+            has.permitted,
+            has.effective,
+            has.bounding,
+            has.ambient,
+            u8::from(process.settings.no_new_privileges),
         );
         text
     }

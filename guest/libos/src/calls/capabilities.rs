@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls on the capabilities of a process.
+
+use crate::credentials::capabilities::{Capabilities, bit, known};
+use crate::errno::Errno;
+use crate::system::System;
+use crate::user::{set_word32, word32};
+
+/// How many words of 32 bits each set has, from the version at the start of a header. Who gives one that does not exist is told one that does.
+fn words_of(header: u64) -> Result<usize, Errno> {
+    const FIRST: u32 = 0x1998_0330;
+    const SECOND: u32 = 0x2007_1026;
+    const THIRD: u32 = 0x2008_0522;
+    match word32(header)? {
+        FIRST => Ok(1),
+        SECOND | THIRD => Ok(2),
+        _ => {
+            set_word32(header, THIRD)?;
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+/// `capget(header, data)`.
+pub fn capget(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let count = match words_of(header) {
+        // Only the version was asked for.
+        Err(Errno::EINVAL) if data == 0 => return Ok(0),
+        other => other?,
+    };
+    let number = word32(header.wrapping_add(4))?;
+    if number.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let process = match number {
+        0 => system.process.number,
+        number => system.thread_of(number).map_or(number, |thread| thread.process),
+    };
+    let Capabilities { effective, permitted, inheritable, .. } = system.files.of(process).ok_or(Errno::ESRCH)?.who.capabilities;
+    if data == 0 {
+        return Ok(0);
+    }
+    for half in 0..count {
+        for (at, set) in [effective, permitted, inheritable].into_iter().enumerate() {
+            set_word32(data.wrapping_add(((half * 3 + at) * 4) as u64), (set >> (half * 32)) as u32)?;
+        }
+    }
+    Ok(0)
+}
+
+/// `capset(header, data)`.
+pub fn capset(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let count = words_of(header)?;
+    let number = word32(header.wrapping_add(4))?;
+    if number != 0 && number != system.thread.number {
+        return Err(Errno::EPERM);
+    }
+    let mut sets = [0; 3];
+    for half in 0..count {
+        for (at, set) in sets.iter_mut().enumerate() {
+            *set |= u64::from(word32(data.wrapping_add(((half * 3 + at) * 4) as u64))?) << (half * 32);
+        }
+    }
+    system.files.own.who.capabilities.set(sets.map(known))?;
+    Ok(0)
+}
+
+/// `prctl(PR_CAP_AMBIENT, what, capability, 0, 0)`.
+pub fn ambient(capabilities: &mut Capabilities, [what, capability, fourth, fifth]: [u64; 4]) -> Result<u64, Errno> {
+    const IS_SET: u64 = 1;
+    const RAISE: u64 = 2;
+    const LOWER: u64 = 3;
+    const CLEAR_ALL: u64 = 4;
+    if fourth | fifth != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match what {
+        CLEAR_ALL if capability == 0 => capabilities.ambient = 0,
+        IS_SET => return Ok((capabilities.ambient & bit(capability)? != 0).into()),
+        RAISE => capabilities.raise_ambient(capability)?,
+        LOWER => capabilities.ambient &= !bit(capability)?,
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}

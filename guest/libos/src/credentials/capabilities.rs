@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Capabilities, the parts of root's privileges: who has which, as `capabilities(7)` says. What a process may do goes by its user,
+//! but for becoming another: these are kept and told.
+
+use super::roles::Roles;
+use crate::errno::Errno;
+
+/// The last one that Linux knows.
+pub const LAST: u64 = 40;
+/// A set of all.
+const ALL: u64 = (1 << (LAST + 1)) - 1;
+/// The one that lets a process become other groups.
+pub const SETGID: u64 = 1 << 6;
+/// The one that lets it become other users.
+pub const SETUID: u64 = 1 << 7;
+/// The one that lets it change what it and its children may ever have.
+const SETPCAP: u64 = 1 << 8;
+
+/// How users and capabilities go together: bits that can be set, each with its lock one above. Root is given nothing when it executes a program.
+const NO_ROOT: u64 = 1 << 0;
+/// Nothing changes with the user.
+const NO_FIXUP: u64 = 1 << 2;
+/// Who stops being root keeps what is permitted, until a program is executed.
+const KEEPS: u64 = 1 << 4;
+/// Nothing becomes ambient.
+const NO_AMBIENT: u64 = 1 << 6;
+const LOCKS: u64 = (NO_ROOT | NO_FIXUP | KEEPS | NO_AMBIENT) << 1;
+
+/// Those of a process: sets of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Those that count.
+    pub effective: u64,
+    /// Those that may be made to count.
+    pub permitted: u64,
+    /// Those that programs may be given which it executes.
+    pub inheritable: u64,
+    /// Those that root may be given at most.
+    pub bounding: u64,
+    /// Those that programs keep which are executed by who is not root.
+    pub ambient: u64,
+    /// How they go together with users: the bits of `PR_SET_SECUREBITS`.
+    pub secure: u64,
+}
+
+impl Capabilities {
+    /// Those that a user starts with.
+    #[must_use]
+    pub const fn of(user: u32) -> Capabilities {
+        let own = if user == 0 { ALL } else { 0 };
+        Capabilities { effective: own, permitted: own, inheritable: 0, bounding: ALL, ambient: 0, secure: 0 }
+    }
+
+    /// Whether who stops being root keeps what is permitted.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.secure & KEEPS != 0
+    }
+
+    /// Says whether to keep them.
+    ///
+    /// # Errors
+    /// `EPERM`: that is locked.
+    pub fn set_keeps(&mut self, keeps: bool) -> Result<(), Errno> {
+        if self.secure & KEEPS << 1 != 0 {
+            return Err(Errno::EPERM);
+        }
+        self.secure = if keeps { self.secure | KEEPS } else { self.secure & !KEEPS };
+        Ok(())
+    }
+
+    /// Sets how they go together with users.
+    ///
+    /// # Errors
+    /// `EPERM`: it may not, something of it is locked, or does not exist.
+    pub fn set_secure(&mut self, secure: u64) -> Result<(), Errno> {
+        let locked = self.secure & LOCKS;
+        let is_locked = locked >> 1 & (self.secure ^ secure) != 0 || locked & !secure != 0;
+        if is_locked || secure & !(LOCKS | LOCKS >> 1) != 0 || self.effective & SETPCAP == 0 {
+            return Err(Errno::EPERM);
+        }
+        self.secure = secure;
+        Ok(())
+    }
+
+    /// The process is another user from now on.
+    pub fn user_changed(&mut self, before: Roles, after: Roles) {
+        if self.secure & NO_FIXUP != 0 {
+            return;
+        }
+        if before.has(0) && !after.has(0) {
+            self.ambient = 0;
+            if !self.keeps() {
+                (self.permitted, self.effective) = (0, 0);
+            }
+        }
+        match (before.effective, after.effective) {
+            (0, 1..) => self.effective = 0,
+            (1.., 0) => self.effective = self.permitted,
+            _ => {}
+        }
+    }
+
+    /// The process executes a program as this user.
+    pub fn executed(&mut self, user: Roles) {
+        let counts = self.secure & NO_ROOT == 0;
+        let by_root = if counts && (user.real == 0 || user.effective == 0) { self.bounding | self.inheritable } else { 0 };
+        self.permitted = by_root | self.ambient;
+        self.effective = if counts && user.effective == 0 { self.permitted } else { self.ambient };
+        self.secure &= !KEEPS;
+    }
+
+    /// Sets what is effective, permitted and inheritable.
+    ///
+    /// # Errors
+    /// `EPERM`: it would have more than it may.
+    pub fn set(&mut self, [effective, permitted, inheritable]: [u64; 3]) -> Result<(), Errno> {
+        let may_inherit = if self.effective & SETPCAP == 0 { self.inheritable | self.permitted } else { ALL };
+        let is_more = inheritable & !(may_inherit & (self.inheritable | self.bounding)) != 0;
+        if is_more || permitted & !self.permitted != 0 || effective & !permitted != 0 {
+            return Err(Errno::EPERM);
+        }
+        (self.effective, self.permitted, self.inheritable) = (effective, permitted, inheritable);
+        self.ambient &= permitted & inheritable;
+        Ok(())
+    }
+
+    /// Gives one up for good.
+    ///
+    /// # Errors
+    /// `EPERM`: it may not; `EINVAL`: there is no such capability.
+    pub fn drop_bounding(&mut self, number: u64) -> Result<(), Errno> {
+        if self.effective & SETPCAP == 0 {
+            return Err(Errno::EPERM);
+        }
+        self.bounding &= !bit(number)?;
+        Ok(())
+    }
+
+    /// Keeps one for programs that are executed.
+    ///
+    /// # Errors
+    /// `EPERM`: it is not both permitted and inheritable, or nothing becomes ambient; `EINVAL`: there is no such capability.
+    pub fn raise_ambient(&mut self, number: u64) -> Result<(), Errno> {
+        let bit = bit(number)?;
+        if self.permitted & self.inheritable & bit == 0 || self.secure & NO_AMBIENT != 0 {
+            return Err(Errno::EPERM);
+        }
+        self.ambient |= bit;
+        Ok(())
+    }
+}
+
+/// The set of one.
+///
+/// # Errors
+/// `EINVAL`: there is no such capability.
+pub fn bit(number: u64) -> Result<u64, Errno> {
+    if number > LAST { Err(Errno::EINVAL) } else { Ok(1 << number) }
+}
+
+/// Those of a word of 32 bits that exist.
+#[must_use]
+pub fn known(set: u64) -> u64 {
+    set & ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, Capabilities, KEEPS, NO_FIXUP, NO_ROOT, Roles};
+    use crate::errno::Errno;
+
+    #[test]
+    fn who_stops_being_root_loses_them_unless_they_are_kept() {
+        let (root, user) = (Roles::all(0), Roles::all(5));
+        let mut lost = Capabilities::of(0);
+        lost.user_changed(root, user);
+        assert_eq!(lost, Capabilities::of(5));
+        let mut kept = Capabilities { secure: KEEPS, ..Capabilities::of(0) };
+        kept.user_changed(root, user);
+        assert_eq!((kept.permitted, kept.effective), (ALL, 0));
+        assert_eq!((kept.set([0, 0b110, 0b110]), kept.raise_ambient(1), kept.raise_ambient(3)), (Ok(()), Ok(()), Err(Errno::EPERM)));
+        kept.executed(user);
+        assert_eq!((kept.permitted, kept.effective, kept.secure), (0b10, 0b10, 0));
+        assert_eq!(kept.set([0, 0b1, 0]), Err(Errno::EPERM));
+    }
+
+    #[test]
+    fn who_acts_as_another_has_them_again_as_root() {
+        let (root, acting) = (Roles::all(0), Roles { effective: 5, ..Roles::all(0) });
+        let mut capabilities = Capabilities::of(0);
+        capabilities.user_changed(root, acting);
+        assert_eq!((capabilities.permitted, capabilities.effective), (ALL, 0));
+        capabilities.user_changed(acting, root);
+        assert_eq!(capabilities, Capabilities::of(0));
+    }
+
+    #[test]
+    fn what_is_locked_stays() {
+        let mut capabilities = Capabilities::of(0);
+        assert_eq!(capabilities.set_secure(NO_ROOT | NO_FIXUP | KEEPS << 1), Ok(()));
+        assert_eq!((capabilities.set_keeps(true), capabilities.set_secure(KEEPS << 1 | KEEPS)), (Err(Errno::EPERM), Err(Errno::EPERM)));
+        assert_eq!((capabilities.set_secure(0), capabilities.set_secure(1 << 8 | KEEPS << 1)), (Err(Errno::EPERM), Err(Errno::EPERM)));
+        capabilities.user_changed(Roles::all(0), Roles::all(5));
+        assert_eq!((capabilities.permitted, capabilities.effective), (ALL, ALL));
+        capabilities.executed(Roles::all(0));
+        assert_eq!((capabilities.permitted, capabilities.effective), (0, 0));
+        assert_eq!(capabilities.set_secure(KEEPS << 1), Err(Errno::EPERM));
+    }
+
+    #[test]
+    fn root_is_given_what_is_bounded() {
+        let mut capabilities = Capabilities::of(0);
+        assert_eq!((capabilities.drop_bounding(0), capabilities.drop_bounding(41)), (Ok(()), Err(Errno::EINVAL)));
+        assert_eq!(capabilities.permitted, ALL);
+        capabilities.executed(Roles::all(0));
+        assert_eq!((capabilities.permitted, capabilities.effective), (ALL & !1, ALL & !1));
+        assert_eq!(capabilities.set([0, 0, 0]), Ok(()));
+        assert_eq!(capabilities.drop_bounding(1), Err(Errno::EPERM));
+    }
+}
