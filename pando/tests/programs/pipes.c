@@ -194,6 +194,17 @@ static void waiting(int count, char **arguments)
 	FD_SET(60, &reading);
 	SHOW(select(61, &reading, NULL, NULL, &soon));
 	SHOW(select(-1, NULL, NULL, NULL, NULL));
+	// No set is longer than the table of descriptors, whatever is said.
+	fd_set many;
+	memset(&many, 0, sizeof many);
+	FD_SET(1000, &many);
+	SHOW(select(1024, &many, NULL, NULL, &(struct timeval){0}));
+	int far = dup2(0, 65);
+	SHOW(FD_ISSET(1000, &many)), FD_SET(66, &many);
+	SHOW(select(1024, &many, NULL, NULL, &(struct timeval){0}));
+	FD_CLR(66, &many);
+	SHOW(select(1024, &many, NULL, NULL, &(struct timeval){0}));
+	SHOW(FD_ISSET(1000, &many)), SHOW(close(far));
 	SHOW(poll(NULL, 0, 5));
 	SHOW(poll(nowhere, 1, 5));
 }

@@ -51,6 +51,11 @@ static void opening(int count, char **words)
 	FAILS(mq_getattr(0, &found), EBADF);
 	HOLDS(ready(queue) == POLLOUT && mq_send(writer, "low", 3, 1) == 0 && mq_send(writer, "high", 4, 9) == 0 && ready(queue) == (POLLIN | POLLOUT));
 	HOLDS(mq_send(writer, "again", 5, 9) == 0 && ready(queue) == POLLIN && mq_getattr(queue, &found) == 0 && found.mq_curmsgs == 3);
+	// Read as a file, it tells its state.
+	char text[100] = "";
+	HOLDS(read(reader, text, 11) == 11 && read(reader, text + 11, 80) == 49 && read(reader, text, 80) == 0);
+	printf("%s", text);
+	HOLDS(read(writer, text, 80) == -1 && errno == EBADF);
 	struct timespec past = {1, 0}, wrong = {1, -1};
 	FAILS(mq_timedsend(writer, "x", 1, 0, &past), ETIMEDOUT);
 	FAILS(mq_timedsend(writer, "x", 1, 0, &wrong), EINVAL);

@@ -8,7 +8,6 @@ use pando_rt::hypercall::NO_DEADLINE;
 
 use crate::calls::signals::set;
 use crate::errno::Errno;
-use crate::files::OPEN_MAX;
 use crate::files::readiness::{POLLERR, POLLIN, POLLOUT, POLLPRI, Question};
 use crate::system::System;
 use crate::user::{set_word32, set_words, timespec, word32, words};
@@ -103,8 +102,8 @@ fn select_until(system: &mut System, count: u64, [read, write, except]: [u64; 3]
     if (count as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    // What no descriptor can be is not looked at.
-    let count = (count as u32).min(OPEN_MAX as u32);
+    // Sets are as long as the table at most, whatever the program says.
+    let count = (count as u32).min(system.files.own.table_size() as u32);
     let mut questions = Vec::new();
     for (set, wanted) in [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)] {
         for fd in 0..count {

@@ -24,11 +24,13 @@ const TCFLSH: u32 = 0x540b;
 const TIOCGPGRP: u32 = 0x540f;
 const TIOCSPGRP: u32 = 0x5410;
 const FIONREAD: u32 = 0x541b;
+const TIOCPKT: u32 = 0x5420;
 const TIOCGSID: u32 = 0x5429;
 const TIOCGPTPEER: u32 = 0x5441;
 const TIOCSPTLCK: u32 = 0x4004_5431;
 const TIOCSIG: u32 = 0x4004_5436;
 const TIOCGPTN: u32 = 0x8004_5430;
+const TIOCGPKT: u32 = 0x8004_5438;
 const TIOCGPTLCK: u32 = 0x8004_5439;
 
 /// `ioctl` on a master: most is about the terminal that it shows.
@@ -42,6 +44,8 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
         TIOCGPTN => set_word32(argument, id.0)?,
         TIOCGPTLCK => set_word32(argument, pty.locked.into())?,
         TIOCSPTLCK => pty.locked = word32(argument)? != 0,
+        TIOCGPKT => set_word32(argument, pty.packets.into())?,
+        TIOCPKT => pty.packets = word32(argument)? != 0,
         TIOCGPGRP => set_word32(argument, pty.terminal.foreground)?,
         TIOCGSID if pty.terminal.session == 0 => return Err(Errno::ENOTTY),
         TIOCGSID => set_word32(argument, pty.terminal.session)?,

@@ -2,6 +2,8 @@
 //! POSIX's queues of messages, which have names of their own and priorities.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::pulse::Pulse;
@@ -69,6 +71,18 @@ impl MessageQueue {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.messages.values().map(|messages| messages.len() as u64).sum()
+    }
+
+    /// What it is as text, for who reads its descriptor.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let bytes: usize = self.messages.values().flatten().map(Vec::len).sum();
+        let (kind, signal, process) = match self.listener {
+            Some(Listener { process, signal: Some((signal, _)) }) => (0, signal.0, process),
+            Some(Listener { process, signal: None }) => (1, 0, process),
+            None => (0, 0, 0),
+        };
+        format!("QSIZE:{bytes:<10} NOTIFY:{kind:<5} SIGNO:{signal:<5} NOTIFY_PID:{process:<6}\n")
     }
 
     /// What need not wait.

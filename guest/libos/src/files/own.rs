@@ -10,6 +10,9 @@ use crate::errno::Errno;
 use crate::files::tree::Place;
 use crate::process::{FIRST, ProcessNumber};
 
+/// Descriptors that a table has room for at least.
+const TABLE_MIN: usize = 64;
+
 /// The files of one process.
 #[derive(Clone, Debug)]
 pub struct Own {
@@ -33,6 +36,12 @@ pub struct Own {
 }
 
 impl Own {
+    /// How many descriptors its table has room for: it grows as Linux's does.
+    #[must_use]
+    pub fn table_size(&self) -> u64 {
+        self.descriptors.len().next_power_of_two().max(TABLE_MIN) as u64
+    }
+
     /// Those of the first process, which stands in the root directory.
     pub(super) fn new(root: Place, who: Credentials, started: u64) -> Own {
         Own {

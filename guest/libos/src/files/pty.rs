@@ -21,6 +21,8 @@ pub const MAJOR: u32 = 136;
 const SHOWN_MAX: usize = 16 << 10;
 /// Pseudo terminals that a cell may have.
 const PTYS_MAX: u32 = 4096;
+/// The byte before what was shown.
+const SHOWN: u8 = 0;
 /// The group that owns terminals.
 const TTY_GROUP: u32 = 5;
 
@@ -46,6 +48,8 @@ pub struct Pty {
     shown: VecDeque<u8>,
     /// It cannot be opened yet.
     pub locked: bool,
+    /// A byte before each piece that the master reads says that it is what was shown. That the terminal was stopped or flushed is not told.
+    pub packets: bool,
     /// Open files of the terminal; `None`: nobody has opened it yet.
     slaves: Option<u32>,
     /// Nobody shows it any more.
@@ -78,7 +82,7 @@ impl Pty {
         self.pulses[0].input();
     }
 
-    /// Gives the master at most so many bytes of what was shown.
+    /// Gives the master at most so many bytes of what was shown, at least one.
     ///
     /// # Errors
     /// `EAGAIN`: nothing yet. `EIO`: nobody has the terminal open any more.
@@ -87,7 +91,9 @@ impl Pty {
             return Err(if self.slaves == Some(0) { Errno::EIO } else { Errno::EAGAIN });
         }
         self.pulses[1].output();
-        Ok(self.shown.drain(..room.min(self.shown.len())).collect())
+        let kind = self.packets.then_some(SHOWN);
+        let room = room.saturating_sub(usize::from(self.packets));
+        Ok(kind.into_iter().chain(self.shown.drain(..room.min(self.shown.len()))).collect())
     }
 
     /// Forgets what was shown and not read.
@@ -190,6 +196,7 @@ impl Files {
             terminal: Terminal::pseudo(),
             shown: VecDeque::new(),
             locked: true,
+            packets: false,
             slaves: None,
             hung_up: false,
             pulses: Default::default(),

@@ -177,7 +177,7 @@ impl Files {
 
     fn read_open(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, random: &mut Random, now: u64) -> Result<u64, Errno> {
         let index = self.index(fd)?;
-        let Files { open, tree, pipes, timers, inotifies, ahead, .. } = self;
+        let Files { open, tree, pipes, timers, inotifies, ahead, queues, .. } = self;
         let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
         if !file.readable() {
             return Err(Errno::EBADF);
@@ -220,7 +220,7 @@ impl Files {
             Kind::Directory(_) => return Err(Errno::EISDIR),
             // These are read by calls of their own.
             Kind::Name(_) | Kind::Console { .. } | Kind::Socket(_) | Kind::Master(..) | Kind::Slave(..) => return Err(Errno::EBADF),
-            Kind::Epoll(_) | Kind::Signals(_) | Kind::Process(_) | Kind::Messages(_) => return Err(Errno::EINVAL),
+            Kind::Epoll(_) | Kind::Signals(_) | Kind::Process(_) => return Err(Errno::EINVAL),
             Kind::Inotify(id) => {
                 let inotify = inotifies.get_mut(*id)?;
                 each(ranges, |range, _| give_events(inotify, range))?
@@ -231,11 +231,8 @@ impl Files {
             Kind::Pipe(id) => give_piped(pipes.get_mut(*id)?, ranges)?,
             Kind::Event(event) => give_count(ranges, || event.take())?,
             Kind::Timer(id) => give_count(ranges, || timers.get_mut(*id)?.take(clock::now()))?,
-            Kind::Text(_, _, text) => each(ranges, |range, done| {
-                let rest = text.get(usize::try_from(start.saturating_add(done)).unwrap_or(usize::MAX)..).unwrap_or_default();
-                let piece = &rest[..rest.len().min(usize::try_from(range.length()).unwrap_or(usize::MAX))];
-                deliver(range, piece).map(|bytes| bytes as u64)
-            })?,
+            Kind::Messages(id) => give_text(queues.get(*id)?.text().as_bytes(), start, ranges)?,
+            Kind::Text(_, _, text) => give_text(text, start, ranges)?,
         };
         if offset.is_none() && file.has_offset() {
             file.offset = start + done;
@@ -514,6 +511,15 @@ impl Standard {
     pub fn output(self) -> Stream {
         if self == Standard::Errors { Stream::Errors } else { Stream::Output }
     }
+}
+
+/// Hands out a text from `start` on.
+fn give_text(text: &[u8], start: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
+    each(ranges, |range, done| {
+        let rest = text.get(usize::try_from(start.saturating_add(done)).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let piece = &rest[..rest.len().min(usize::try_from(range.length()).unwrap_or(usize::MAX))];
+        deliver(range, piece).map(|bytes| bytes as u64)
+    })
 }
 
 /// The time of the last access after one now: renewed when the file has changed since, or after a day, as Linux does.
