@@ -120,6 +120,9 @@ hypercalls! {
     /// Makes what is mapped in `pages` pages at `address` of `space` present, so that reading it does not fault: zero memory is made, blocks of disks are brought in. Blocks that
     /// cannot be read stay as they are. Returns 0.
     18 Populate populate(space, address, pages);
+    /// Counts those of `pages` pages at `address` of `space` that are resident. Returns how many in bits 0 to 27, and in bits 28 to 55 how many of them nobody else holds: no
+    /// other space or cell, nor the registry.
+    19 Count count(space, address, pages);
 }
 
 #[cfg(test)]

@@ -166,3 +166,21 @@ pub mod inspected {
         BLOCK | (block.0 as u64) << BLOCK_SHIFT
     }
 }
+
+/// What `count` says of pages.
+pub mod counted {
+    /// Where the number of those stands that nobody else holds.
+    const OWN_SHIFT: u32 = 28;
+
+    /// The result: how many are resident, and how many of them nobody else holds. Each is at most [`MAX_PAGES`](crate::limits::MAX_PAGES).
+    #[must_use]
+    pub const fn bits(resident: u64, own: u64) -> u64 {
+        resident | own << OWN_SHIFT
+    }
+
+    /// The two numbers of a result.
+    #[must_use]
+    pub const fn split(bits: u64) -> (u64, u64) {
+        (bits & ((1 << OWN_SHIFT) - 1), bits >> OWN_SHIFT)
+    }
+}

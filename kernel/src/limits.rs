@@ -24,6 +24,9 @@ pub const RELEASE_PIECE: usize = 64;
 /// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
 pub const PIECE_PAGES: u64 = 512;
 
+/// Tables of pages that one piece of a count looks at, each with 512 entries: about 100 µs under the lock.
+pub const PIECE_TABLES: usize = 64;
+
 /// Retired tables that call for a flush of the machine's own tables: a flush costs about 4 ms here, so its share is a microsecond per table.
 pub const QUARANTINE_HIGH: usize = 4096;
 

@@ -5,7 +5,7 @@ use core::ptr::with_exposed_provenance;
 use core::slice;
 
 use pando_abi::limits::MAX_WRITE_BYTES;
-use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::memory::{CURRENT_SPACE, counted};
 use pando_abi::note::ArgumentsHeader;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
 
@@ -102,6 +102,32 @@ pub fn populate(start: u64, bytes: u64) -> Result<(), Refusal> {
     let pages = (start - first).saturating_add(bytes).div_ceil(PAGE_SIZE);
     // SAFETY: 1: the call changes no content and no permission, wherever the range lies. 2: vector registers survive the call.
     unsafe { perform(Hypercall::Populate { space: CURRENT_SPACE, address: first, pages }) }.map(|_| ())
+}
+
+/// How many pages are in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// All of them.
+    pub pages: u64,
+    /// Those that nobody else has: no other space, nor the cache of blocks.
+    pub own: u64,
+}
+
+/// Counts those pages of a space that are in memory.
+///
+/// # Errors
+/// There is no such space.
+pub fn count_in(space: u64, range: PageRange) -> Result<Resident, Refusal> {
+    let mut all = Resident::default();
+    by_slot(range, |part| {
+        let call = Hypercall::Count { space, address: part.start, pages: part.pages() };
+        // SAFETY: 1: the call changes nothing. 2: vector registers survive the call.
+        let (pages, own) = counted::split(unsafe { perform(call) }?);
+        all.pages += pages;
+        all.own += own;
+        Ok(0)
+    })?;
+    Ok(all)
 }
 
 /// Unmaps pages of the running space.

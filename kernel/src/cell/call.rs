@@ -10,11 +10,12 @@ use crate::memory::copy::Behalf;
 use crate::memory::entry::View;
 use crate::memory::obstacle::Obstacle;
 use crate::memory::spaces::Stretch;
+use crate::memory::tree::Count;
 use crate::memory::{Block, Frames};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
-use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT};
+use pando_abi::memory::{CURRENT_SPACE, counted};
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_machine::{Exception, Nanos};
 
@@ -122,6 +123,13 @@ pub enum MemoryCall {
     },
     /// Destroy a segment.
     SegmentDestroy(SegmentIndex),
+    /// Count what is present, piece by piece.
+    Count {
+        /// What is left.
+        range: Stretch,
+        /// What was counted before.
+        count: Count,
+    },
     /// Say what lies somewhere.
     Inspect {
         /// In which space.
@@ -179,6 +187,10 @@ impl Cell {
             Hypercall::Populate { space, address, pages } => {
                 let space = self.space_index(space)?;
                 MemoryCall::Populate { range: self.memory.check(space, address, pages)? }
+            }
+            Hypercall::Count { space, address, pages } => {
+                let space = self.space_index(space)?;
+                MemoryCall::Count { range: self.memory.check(space, address, pages)?, count: Count::default() }
             }
             Hypercall::Unmap { space, address, pages } => MemoryCall::Unmap { range: self.own_range(space, address, pages)? },
             Hypercall::Protect { space, address, pages, permissions } => {
@@ -285,6 +297,14 @@ impl Cell {
             MemoryCall::SegmentDestroy(segment) => {
                 memory.destroy_segment(frames, *segment)?;
                 0
+            }
+            MemoryCall::Count { range, count } => {
+                let (mut left, mut count) = (range.clone(), *count);
+                memory.count_piece(frames, &mut left, &mut count);
+                if !left.pages.is_empty() {
+                    return Ok(Progress::More(MemoryCall::Count { range: left, count }));
+                }
+                counted::bits(count.resident, count.own)
             }
             MemoryCall::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
         };

@@ -11,8 +11,8 @@ use super::forks::Place;
 use super::frames::{Frames, Shortage};
 use super::obstacle::Obstacle;
 use super::space::{Part, Space};
-use super::tree::{Found, Tree};
-use crate::limits::PIECE_PAGES;
+use super::tree::{Count, Found, Tree};
+use crate::limits::{PIECE_PAGES, PIECE_TABLES};
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{BlockAddress, DiskIndex, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
@@ -366,6 +366,20 @@ impl SpaceSet {
         }
         range.pages.start = piece.end;
         Ok(())
+    }
+
+    /// Counts the pages of a range that are present, a piece of it.
+    pub fn count_piece(&mut self, frames: &Frames, range: &mut Stretch, count: &mut Count) {
+        let pages = &mut range.pages;
+        let Some(tree) = self.tree(range.space, range.slot) else {
+            pages.start = pages.end;
+            return;
+        };
+        for _ in 0..PIECE_TABLES {
+            if !pages.is_empty() {
+                pages.start = tree.count(frames, pages.clone(), count);
+            }
+        }
     }
 
     /// What lies at an address of a space.

@@ -5,6 +5,7 @@ use super::entry::{Entry, View};
 use super::frames::{Frames, Garbage};
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FrameId};
+use std::ops::Range;
 
 /// The level of a tree's top table, whose entries span 1 GiB each.
 pub(super) const TOP: u8 = 3;
@@ -65,6 +66,15 @@ impl Found {
     }
 }
 
+/// How many pages are present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// All of them.
+    pub resident: u64,
+    /// Those that nobody else holds.
+    pub own: u64,
+}
+
 impl Tree {
     /// The tree's version: two readings differ if a root must be built anew.
     #[must_use]
@@ -98,6 +108,30 @@ impl Tree {
                 _ => return Found { view, level, owned },
             }
         }
+    }
+
+    /// Adds those of `pages` that are present, as far as the first one's table says it: to the end of a table of pages, or of an entry above. Returns the page behind.
+    /// O(pages of a table), changes nothing.
+    #[must_use]
+    pub fn count(&self, frames: &Frames, pages: Range<u64>, count: &mut Count) -> u64 {
+        let Some(mut table) = self.top else { return pages.end };
+        let view = |table, page, level| Entry(frames.arena().load(table, index(page, level))).view(level);
+        let (mut level, mut is_alone) = (TOP, frames.is_last_holder(table));
+        while let View::Table { table: below, .. } = view(table, pages.start, level) {
+            (table, level) = (below, level - 1);
+            is_alone &= frames.is_last_holder(table);
+        }
+        let (size, told) = (span(level), span(level.max(2)));
+        let end = ((pages.start / told + 1) * told).min(pages.end);
+        for page in (pages.start..end).step_by(size as usize) {
+            if let View::Page { frame, .. } = view(table, page, level) {
+                let here = size.min(end - page);
+                let is_own = if level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.stretch()) };
+                count.resident += here;
+                count.own += if is_alone && is_own { here } else { 0 };
+            }
+        }
+        end
     }
 
     /// Another handle on the same memory, copy-on-write on both sides. O(1).

@@ -5,7 +5,7 @@ use crate::cell::words;
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SYSTEM, USER_END, VIRTUAL_REGISTERS};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Hypercall, MapFlags, Permissions, Refusal};
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal};
 use pando_kernel::{Config, End};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{R8, R9, R10, R15, Rax, Rbx, Rdi, Rdx, Rsi};
@@ -37,6 +37,10 @@ const fn protect(address: u64, pages: u64, permissions: u64) -> Hypercall {
 
 const fn map_blocks(address: u64, pages: u64, block: u64) -> Hypercall {
     Hypercall::MapBlocks { space: CURRENT_SPACE, address, pages, block, flags: 1 }
+}
+
+const fn count(address: u64, pages: u64) -> Hypercall {
+    Hypercall::Count { space: CURRENT_SPACE, address, pages }
 }
 
 const fn populate(address: u64, pages: u64) -> Hypercall {
@@ -95,6 +99,7 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
             protect(address, pages, 1),
             map_blocks(address, pages, 0),
             populate(address, pages),
+            count(address, pages),
         ];
         rows.extend(calls.map(|call| (call, Err(refusal))));
     }
@@ -104,6 +109,7 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
             (Hypercall::Unmap { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
             (Hypercall::MapBlocks { space, address: FREE, pages: 1, block: 0, flags: 1 }, Err(NoSuchSpace)),
             (Hypercall::Populate { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
+            (Hypercall::Count { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
             (Hypercall::Protect { space, address: FREE, pages: 1, permissions: 1 }, Err(NoSuchSpace)),
             (Hypercall::Write { space, address: DATA, source: DATA, bytes: 1 }, Err(NoSuchSpace)),
             (Hypercall::SpaceClone { space }, Err(NoSuchSpace)),
@@ -144,6 +150,7 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
     rows.push((Hypercall::Share { segment: 0, space: CURRENT_SPACE, address: SEGMENT }, Err(ReadOnly)));
     rows.push((Hypercall::Inspect { space: CURRENT_SPACE, address: 1 << 47 }, Err(BadAddress)));
     rows.push((Hypercall::Inspect { space: CURRENT_SPACE, address: FREE }, Ok(0)));
+    rows.push((count(SEGMENT, SLOT_SIZE / PAGE_SIZE), Ok(0)));
     rows
 }
 
@@ -207,7 +214,7 @@ fn what_is_wrong_with_a_call_is_what_the_refusal_says() {
 #[test]
 fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
     for mut lab in Lab::both() {
-        for number in [19, 20, 0xff, 1 << 32, 1 << 63, u64::MAX] {
+        for number in [20, 21, 0xff, 1 << 32, 1 << 63, u64::MAX] {
             let id = lab.launch(|asm| {
                 for (index, register) in [Rdi, Rsi, Rdx, R10, R8, R9, Rbx].into_iter().enumerate() {
                     asm.mov_imm(register, 0x1111 * (index as u64 + 1));

@@ -3,7 +3,7 @@
 
 use crate::cell::exit;
 use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
-use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::memory::{CURRENT_SPACE, counted};
 use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
 use pando_kernel::{CellConfig, CellId, End};
 use pando_machine::PageCount;
@@ -101,6 +101,25 @@ fn a_new_space_holds_the_system_segment_and_nothing_else() {
         let id = program.launch(&lab);
         let End::Fault(fault) = lab.finish(id).end else { panic!("it read another space") };
         assert_eq!((fault.vector, fault.address), (14, PRIVATE));
+    }
+}
+
+#[test]
+fn what_is_resident_is_counted_and_what_of_it_nobody_else_holds() {
+    for mut lab in Lab::both() {
+        const MANY: u64 = 1 << 20;
+        let count = |space, pages| Hypercall::Count { space, address: PRIVATE, pages };
+        let mut program = Program::new();
+        program.call(count(0, MANY), 0).map(CURRENT_SPACE, PRIVATE, 4).call(count(0, MANY), 0);
+        program.call(Hypercall::Populate { space: 0, address: PRIVATE, pages: 2 }, 0);
+        program.call(count(0, MANY), counted::bits(2, 2)).call(count(0, 1), counted::bits(1, 1));
+        program.call(Hypercall::SpaceClone { space: 0 }, 1);
+        for space in [0, 1] {
+            program.call(count(space, MANY), counted::bits(2, 0));
+        }
+        // Whoever writes has a page of its own, and so has the other, alone with the old one.
+        program.write(PRIVATE, 8).call(count(0, 4), counted::bits(2, 1)).call(count(1, 4), counted::bits(2, 1));
+        program.run(&mut lab);
     }
 }
 
