@@ -111,10 +111,6 @@ pub struct Process {
     pub started: u64,
     /// What it has used of the CPU, without its running thread's present turn.
     pub usage: Usage,
-    /// The strings that its program was given.
-    pub command_line: Vec<u8>,
-    /// Its environment at the start.
-    pub environment: Vec<u8>,
     /// The numbers of its auxiliary vector.
     pub auxiliary: Vec<(u64, u64)>,
     /// What it may use.
@@ -152,8 +148,6 @@ impl Process {
             timers: Timers::default(),
             started,
             usage: Usage::default(),
-            command_line: Vec::new(),
-            environment: Vec::new(),
             auxiliary: Vec::new(),
             limits: Limits::default(),
             scheduling: Scheduling::default(),
@@ -181,8 +175,6 @@ impl Process {
             timers: Timers::default(),
             started,
             usage: Usage::default(),
-            command_line: self.command_line.clone(),
-            environment: self.environment.clone(),
             auxiliary: self.auxiliary.clone(),
             limits: self.limits,
             ..*self

@@ -73,3 +73,78 @@ fn tools_list_processes() {
         Case::new("bash", &["-c", "sleep 60 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done; top -bn1 | grep -c ' sleep *$'; busybox ps | grep -c '[s]leep 60$'; killall sleep"]).cell();
     assert_eq!((outcome.status, crate::case::text(&outcome.output)), (0, "1\n1\n"), "{outcome:?}");
 }
+
+/// Programs write their titles where their arguments stand, and others read them there; a longer one goes on over the environment.
+const TITLES: &str = r#"
+$| = 1;
+sub line { open my $file, '<', "/proc/$_[0]/cmdline" or die; local $/; my $text = <$file>; $text =~ s/\0+$//; $text =~ tr/\0/ /; $text }
+my $before = line($$);
+print substr($before, 0, 4), substr($before, -8), "\n";
+pipe my $told, my $tell;
+pipe my $go, my $end;
+my $child = fork;
+if (!$child) {
+    close $end;
+    $0 = 'a child';
+    syswrite $tell, 'x';
+    sysread $go, my $byte, 1;
+    exit;
+}
+sysread $told, my $byte, 1;
+print line($child), ' ', line($$) eq $before, "\n";
+$0 = 'a longer title ' . 'x' x 2000;
+print substr(line($$), 0, 20), ' ', length(line($$)) > length($before), "\n";
+close $end;
+waitpid $child, 0;
+"#;
+
+#[test]
+fn a_command_line_is_what_stands_in_memory() {
+    if kvm_is_there() {
+        Case::new("/usr/bin/perl", &["-e", TITLES, "one", "two"]).check();
+    }
+}
+
+/// What is in memory, and what of it a process has alone after a fork.
+const SHARED: &str = r"
+import ctypes, mmap, os
+def memory(size):
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return pages, ctypes.addressof(ctypes.c_char.from_buffer(pages))
+def resident():
+    own = [int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmRSS:')][0]
+    return own, [int(field) * 4 for field in open('/proc/self/statm').read().split()][1]
+def sizes(address):
+    here, found = False, {}
+    for line in open('/proc/self/smaps'):
+        name, value = line.split()[:2]
+        if not name.endswith(':'):
+            start, end = (int(part, 16) for part in name.split('-'))
+            here = start <= address < end
+        elif here and value.isdigit():
+            found[name[:-1]] = int(value)
+    return found
+K = 1024
+large, _ = memory(64 * K * K)
+before = resident()
+large[:32 * K * K] = bytes(32 * K * K)
+print([32 * K * 0.9 < after - first < 48 * K for first, after in zip(before, resident())])
+pages, address = memory(256 * K)
+pages[:] = b'x' * (256 * K)
+mine = sizes(address)
+print(mine['Size'] >= mine['Rss'] >= mine['Private_Dirty'] >= 256, mine['Shared_Dirty'])
+if os.fork() == 0:
+    first = sizes(address)
+    pages[:128 * K] = b'y' * (128 * K)
+    then = sizes(address)
+    print(first['Rss'] >= 256, first['Shared_Dirty'] >= 256, then['Private_Dirty'] - first['Private_Dirty'] >= 128, then['Shared_Dirty'] >= 128)
+    os._exit(0)
+os.wait()
+";
+
+#[test]
+fn what_is_in_memory_is_told_and_what_a_fork_shares() {
+    if kvm_is_there() {
+        Case::new("/usr/bin/python3", &["-c", SHARED]).check();
+    }
+}

@@ -95,6 +95,7 @@ impl Prepared {
         let bytes = start.bytes(top);
         let pointer = top - bytes.len() as u64;
         space.grow_stack(pointer, self.stack_limit);
+        space.strings = start.strings(top);
         user::write(pointer, &bytes)?;
         let entry = linker.map_or(main.entry, |linker| linker.entry);
         Ok(Loaded { registers: Registers { rip: entry, rsp: pointer, ..Registers::default() }, auxiliary })

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use super::words::Words;
+use crate::memory::stack::Strings;
 
 /// What a program finds on its stack.
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +40,21 @@ fn addresses(words: &Words, start: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Start<'_> {
-    /// The bytes that lie below `top`, an address that is a multiple of 16; the stack pointer points at the first.
+    /// Where arguments and environment lie below `top`: from there down, a word of zeros, the path, the environment, the arguments.
     #[must_use]
-    pub fn bytes(&self, top: u64) -> Vec<u8> {
-        // From the top down: a word of zeros, the path, the environment, the arguments, some room, and what is told by pointers.
+    pub fn strings(&self, top: u64) -> Strings {
         let path = top - 8 - (self.path.len() as u64 + 1);
         let environment = path - self.environment.bytes().len() as u64;
         let arguments = environment - self.arguments.bytes().len() as u64;
+        Strings { arguments: arguments..environment, environment: environment..path }
+    }
+
+    /// The bytes that lie below `top`, an address that is a multiple of 16; the stack pointer points at the first.
+    #[must_use]
+    pub fn bytes(&self, top: u64) -> Vec<u8> {
+        // Below the strings: some room, and what is told by pointers.
+        let strings = self.strings(top);
+        let (arguments, environment, path) = (strings.arguments.start, strings.environment.start, strings.environment.end);
         let platform = arguments - self.skip - PLATFORM.len() as u64;
         let random = platform - self.random.len() as u64;
 

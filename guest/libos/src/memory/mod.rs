@@ -12,6 +12,7 @@ pub mod layout;
 pub mod patching;
 pub mod regions;
 pub mod remap;
+pub mod resident;
 pub mod shown;
 pub mod stack;
 #[cfg(test)]
@@ -32,7 +33,7 @@ use layout::{LOW_START, Layout, SMALL};
 use patching::Content;
 use regions::{Backing, Blocks, Region, Regions};
 use shown::ShownFiles;
-use stack::{RESERVED, Stack};
+use stack::{RESERVED, Stack, Strings};
 
 pub use stack::STACK_LIMIT;
 
@@ -63,6 +64,8 @@ pub struct AddressSpace {
     break_end: u64,
     /// The first thread's stack.
     pub stack: Stack,
+    /// Where arguments and environment of the program lie.
+    pub strings: Strings,
     /// The files that are mapped.
     shown: ShownFiles,
     /// A file of the overlay was mapped once.

@@ -23,6 +23,15 @@ const ROOM_MOST: u64 = 16 << 30;
 /// The least and all that a program which is put below the stack must leave free.
 pub(super) const RESERVED: u64 = ROOM_LEAST + GAP;
 
+/// Where the strings that a program was given lie, at the top of its first stack: it may change what stands there.
+#[derive(Clone, Debug, Default)]
+pub struct Strings {
+    /// The arguments.
+    pub arguments: Range<u64>,
+    /// The environment, right behind them.
+    pub environment: Range<u64>,
+}
+
 /// Where the stack lies.
 #[derive(Clone, Debug, Default)]
 pub struct Stack {

@@ -22,8 +22,6 @@ impl System {
         let scattered = self.is_scattered();
         let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, scattered)?;
         self.process.auxiliary = loaded.auxiliary;
-        self.process.command_line = prepared.arguments.bytes().to_vec();
-        self.process.environment = prepared.environment.bytes().to_vec();
         let name = prepared.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         self.thread.set_name(name);
         self.files.set_program(prepared.program().clone());

@@ -2,13 +2,40 @@
 //! What a process has mapped.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
 use pando_abi::PAGE_SIZE;
+use pando_rt::memory::{PageRange, Resident};
 
 use crate::files::Files;
 use crate::memory::AddressSpace;
+use crate::memory::regions::Backing;
+
+/// What a mapping takes. A page that is a program's own is one that it has written to; of others, files' have not been changed.
+fn sizes(range: PageRange, backing: Backing, resident: Resident) -> String {
+    let own = if backing.is_shared() { 0 } else { resident.own };
+    let others = resident.pages - own;
+    let (clean, dirty) = if matches!(backing, Backing::Blocks(_)) { (others, 0) } else { (0, others) };
+    let anonymous = if backing.is_file() { own } else { resident.pages };
+    let rows = [
+        ("Size", range.pages()),
+        ("KernelPageSize", 1),
+        ("MMUPageSize", 1),
+        ("Rss", resident.pages),
+        // How many others there are is not known: one at least.
+        ("Pss", own + others / 2),
+        ("Shared_Clean", clean),
+        ("Shared_Dirty", dirty),
+        ("Private_Clean", 0),
+        ("Private_Dirty", own),
+        ("Referenced", resident.pages),
+        ("Anonymous", anonymous),
+        ("Swap", 0),
+    ];
+    rows.into_iter().map(|(name, pages)| format!("{:<15} {:8} kB\n", format!("{name}:"), pages * PAGE_SIZE / 1024)).collect()
+}
 
 /// The mappings of a process; `detailed`: with what each takes.
 pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<u8> {
@@ -41,16 +68,7 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
         }
         text.push(b'\n');
         if detailed {
-            let kilobytes = (range.end() - range.start()) / 1024;
-            let (clean, dirty) = if permissions.writable() { (0, kilobytes) } else { (kilobytes, 0) };
-            let sizes = format!(
-                "Size:           {kilobytes:8} kB\nKernelPageSize: {0:8} kB\nMMUPageSize:    {0:8} kB\nRss:            {kilobytes:8} kB\n\
-                 Pss:            {kilobytes:8} kB\nShared_Clean:   {1:8} kB\nShared_Dirty:   {1:8} kB\nPrivate_Clean:  {clean:8} kB\n\
-                 Private_Dirty:  {dirty:8} kB\nReferenced:     {kilobytes:8} kB\nAnonymous:      {dirty:8} kB\nSwap:           {1:8} kB\n",
-                PAGE_SIZE / 1024,
-                0
-            );
-            text.extend_from_slice(sizes.as_bytes());
+            text.extend_from_slice(sizes(range, region.backing, memory.resident(range)).as_bytes());
         }
     }
     text

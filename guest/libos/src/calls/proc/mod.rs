@@ -6,6 +6,7 @@ mod mounted;
 mod process;
 mod processor;
 mod shared;
+mod strings;
 
 use alloc::format;
 use alloc::string::String;

@@ -8,7 +8,7 @@ use core::fmt::Write;
 
 use pando_abi::PAGE_SIZE;
 
-use super::{mapped, mounted};
+use super::{mapped, mounted, strings};
 use crate::credentials::Roles;
 use crate::errno::Errno;
 use crate::files::proc::{Subject, Text};
@@ -59,11 +59,10 @@ impl<'a> Shown<'a> {
     /// `EACCES`, `ESRCH`.
     pub(super) fn text(&self, which: Text, descriptor: Option<u32>) -> Result<Vec<u8>, Errno> {
         let process = self.process;
-        let lives = self.memory.is_some();
         Ok(match which {
-            Text::CommandLine if lives => process.command_line.clone(),
-            Text::Environment if lives => process.environment.clone(),
-            Text::Auxiliary if lives => {
+            Text::CommandLine => self.memory.map(|memory| strings::command_line(self.system, memory)).unwrap_or_default(),
+            Text::Environment => self.memory.map(|memory| strings::environment(self.system, memory)).unwrap_or_default(),
+            Text::Auxiliary if self.memory.is_some() => {
                 process.auxiliary.iter().chain([&(0, 0)]).flat_map(|&(kind, value)| [kind, value]).flat_map(u64::to_le_bytes).collect()
             }
             Text::Comm => [self.name(), b"\n"].concat(),
@@ -74,8 +73,8 @@ impl<'a> Shown<'a> {
             Text::Status => self.status().into_bytes(),
             Text::Stat => self.stat().into_bytes(),
             Text::MemoryStatus => {
-                let pages = self.bytes() / PAGE_SIZE;
-                format!("{pages} {pages} 0 0 0 {pages} 0\n").into_bytes()
+                let [pages, resident] = [self.bytes(), self.resident()].map(|bytes| bytes / PAGE_SIZE);
+                format!("{pages} {resident} 0 0 0 {pages} 0\n").into_bytes()
             }
             Text::Limits => limits(&process.limits).into_bytes(),
             Text::Mounts => mounted::mounts(self.system, false),
@@ -103,6 +102,11 @@ impl<'a> Shown<'a> {
 
     fn bytes(&self) -> u64 {
         self.memory.map_or(0, AddressSpace::bytes)
+    }
+
+    /// Bytes of it that are in memory.
+    fn resident(&self) -> u64 {
+        self.memory.map_or(0, AddressSpace::resident_bytes)
     }
 
     /// What it does, as a letter and a word.
@@ -153,12 +157,12 @@ impl<'a> Shown<'a> {
             process.number,
         );
         if self.memory.is_some() {
-            let kilobytes = self.bytes() / 1024;
+            let [kilobytes, resident] = [self.bytes(), self.resident()].map(|bytes| bytes / 1024);
             for name in ["VmPeak", "VmSize"] {
                 let _ = writeln!(text, "{name}:\t{kilobytes:8} kB");
             }
             for (name, kilobytes) in
-                [("VmLck", 0), ("VmPin", 0), ("VmHWM", kilobytes), ("VmRSS", kilobytes), ("VmData", kilobytes), ("VmSwap", 0)]
+                [("VmLck", 0), ("VmPin", 0), ("VmHWM", resident), ("VmRSS", resident), ("VmData", kilobytes), ("VmSwap", 0)]
             {
                 // A string takes everything.
                 let _ = writeln!(text, "{name}:\t{kilobytes:8} kB");
@@ -207,7 +211,7 @@ impl<'a> Shown<'a> {
             process.group,
             process.session,
             20 + nice,
-            bytes / PAGE_SIZE
+            self.resident() / PAGE_SIZE
         );
         // A limit, five addresses, four sets of signals, three that are zero, the signal at the end, the processor, and what is zero.
         format!("{head} 18446744073709551615 0 0 0 0 0 {own} {blocked} {ignored} {handled} 0 0 0 {end_signal}{}\n", " 0".repeat(14))
