@@ -4,7 +4,7 @@
 //! Debian's come as apt fetches them, from where this machine has its packages, checked by apt's signatures. What cannot be had is said; the
 //! tests that want it leave themselves out.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,9 +16,27 @@ const SOURCES: [(&str, &str); 2] = [("busybox", "busybox's own tests"), ("sqlite
 /// How apt's index of this machine's packages is said as lines that name the sources beside them.
 const LINES: &str = "deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)";
 
+/// Where they lie.
+fn folder() -> PathBuf {
+    workspace::target().join("sources")
+}
+
+/// Fetches one of Debian's sources that is not there yet; returns where it lies.
+///
+/// # Errors
+/// If it cannot be had.
+pub(crate) fn source(name: &str) -> Result<PathBuf> {
+    let place = folder().join(name);
+    if !place.is_dir() {
+        println!("fetching Debian's source of {name}");
+        unpack(&folder(), name, &index(&folder())?)?;
+    }
+    Ok(place)
+}
+
 /// Fetches what is not there yet; returns what cannot be had, in words.
 pub(crate) fn fetch() -> Vec<String> {
-    let folder = workspace::target().join("sources");
+    let folder = folder();
     let missing = |name: &str| !folder.join(name).is_dir();
     let wanted: Vec<_> = SOURCES.into_iter().filter(|(name, _)| missing(name)).collect();
     if wanted.is_empty() {
@@ -65,7 +83,7 @@ fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
     let _ = fs::remove_dir_all(&unfinished);
     let inside = unfinished.join("tree");
     fs::create_dir_all(&inside).context("making a folder for a source")?;
-    workspace::run(Command::new("apt-get").args(options).args(["--download-only", "source", name]).current_dir(&unfinished))?;
+    download(&unfinished, name, options)?;
     for file in fs::read_dir(&unfinished)?.collect::<Result<Vec<_>, _>>()? {
         let path = file.path();
         let file = file.file_name().to_string_lossy().into_owned();
@@ -84,6 +102,24 @@ fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
     }
     fs::rename(&inside, folder.join(name)).context("moving a source to its place")?;
     fs::remove_dir_all(&unfinished).context("removing what was fetched")
+}
+
+/// Downloads a source: the newest that there is. Of those that apt knows, the newest may be gone from where they lie.
+fn download(into: &Path, name: &str, options: &[String]) -> Result<()> {
+    let mut known = Command::new("apt-cache");
+    let known = workspace::run(known.args(options).args(["showsrc", "--only-source", name]))?;
+    let mut versions: Vec<&str> = known.lines().filter_map(|line| line.strip_prefix("Version: ")).collect();
+    versions.reverse();
+    let mut result = Err(anyhow!("apt knows no source of {name}"));
+    for version in versions {
+        let mut get = Command::new("apt-get");
+        get.args(options).args(["--download-only", "source", &format!("{name}={version}")]).current_dir(into);
+        result = workspace::run(&mut get).map(drop);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 /// A crate whose program the tests run.

@@ -6,6 +6,8 @@
 
 mod cpython;
 mod go;
+mod perl;
+mod redis;
 mod report;
 
 use anyhow::{Context, Result, ensure};
@@ -13,11 +15,14 @@ use clap::{Args, ValueEnum};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use crate::workspace::{self, DIES_WITH_PARENT, TIMED_OUT};
 
-/// Seconds that a cell may take: a busy machine may need many times what it needs alone.
-const CELL_LIMIT: u64 = 300;
+/// How much longer a cell may take: a busy machine may need many times what it needs alone.
+const CELL_PATIENCE: u64 = 5;
 
 /// Which suite, and how.
 #[derive(Debug, Args)]
@@ -37,6 +42,10 @@ enum Suite {
     Cpython,
     /// Those of some packages of Go's standard library.
     Go,
+    /// perl's core tests, from Debian's source package.
+    Perl,
+    /// redis's own, from Debian's source package.
+    Redis,
 }
 
 /// How a test went.
@@ -86,15 +95,16 @@ impl Runner {
 
     /// Runs words in a cell, with options for `pando run`.
     fn cell(&self, options: &[&str], words: &[&str]) -> Result<Outcome> {
-        let (pando, limit) = (self.pando.to_string_lossy(), format!("{CELL_LIMIT}s"));
+        let cell_limit = CELL_PATIENCE * self.limit;
+        let (pando, limit) = (self.pando.to_string_lossy(), format!("{cell_limit}s"));
         let words = [&[&*pando, "run", "--timeout", &limit], options, &["--"], words].concat();
-        self.finish(CELL_LIMIT + 30, &words, None)
+        self.finish(cell_limit + 30, &words, None)
     }
 
     fn finish(&self, limit: u64, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
-        let fresh = self.scratch.path().join("work");
-        fs::create_dir_all(&fresh)?;
-        let said = self.scratch.path().join("said");
+        let own = tempfile::tempdir_in(self.scratch.path()).context("making a directory")?;
+        let (fresh, said) = (own.path().join("work"), own.path().join("said"));
+        fs::create_dir(&fresh)?;
         let file = fs::File::create(&said)?;
         let mut command = Command::new(DIES_WITH_PARENT[0]);
         // Whoever starts this may ignore signals, which programs inherit.
@@ -104,8 +114,29 @@ impl Runner {
         command.current_dir(directory.unwrap_or(&fresh)).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let status = command.status().with_context(|| format!("starting {}", words[0]))?.code().unwrap_or(-1);
         let said = String::from_utf8_lossy(&fs::read(said)?).into_owned();
-        fs::remove_dir_all(&fresh).context("removing what tests left")?;
+        own.close().context("removing what tests left")?;
         Ok(Outcome { status, said })
+    }
+
+    /// Runs parts of a suite, some of them at once; `run` gets a part's index and the part. Returns what they found, in order.
+    fn each<T: Sync>(&self, parts: &[T], at_once: usize, run: impl Fn(usize, &T) -> Result<Vec<Unit>> + Sync) -> Result<Vec<Unit>> {
+        let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let index = next.fetch_add(1, Ordering::Relaxed)
+                        && let Some(part) = parts.get(index)
+                    {
+                        let result = run(index, part);
+                        results.lock().expect("nobody panics with it").push((index, result));
+                    }
+                });
+            }
+        });
+        let mut results = results.into_inner().expect("nobody panics with it");
+        results.sort_by_key(|(index, _)| *index);
+        let all: Vec<Vec<Unit>> = results.into_iter().map(|(_, result)| result).collect::<Result<_>>()?;
+        Ok(all.into_iter().flatten().collect())
     }
 }
 
@@ -122,6 +153,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let (name, title, causes, units) = match options.suite {
         Suite::Cpython => ("cpython", cpython::title()?, include_str!("suites/cpython.txt"), cpython::run(&runner, &options.names)?),
         Suite::Go => ("go", go::title()?, include_str!("suites/go.txt"), go::run(&runner, &options.names)?),
+        Suite::Perl => ("perl", perl::title()?, include_str!("suites/perl.txt"), perl::run(&runner, &options.names)?),
+        Suite::Redis => ("redis", redis::title()?, include_str!("suites/redis.txt"), redis::run(&runner, &options.names)?),
     };
     ensure!(!units.is_empty(), "nothing was run");
     let report = report::Report::new(&units, causes);

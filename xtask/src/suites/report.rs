@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{CELL_LIMIT, Unit, Verdict};
+use super::{CELL_PATIENCE, Unit, Verdict};
 
 /// Results, with the causes that are known.
 pub(super) struct Report<'a> {
@@ -42,7 +42,8 @@ impl<'a> Report<'a> {
     /// The document.
     pub(super) fn document(&self, title: &str, limit: u64) -> String {
         let mut text = format!(
-            "# {title}\n\nWhat `cargo xtask suites` runs and writes: natively and in a cell on one machine, each part at most {limit} s natively and {CELL_LIMIT} s in a cell.\n\n"
+            "# {title}\n\nWhat `cargo xtask suites` runs and writes: natively and in a cell on one machine, each part at most {limit} s natively and {} s in a cell.\n\n",
+            CELL_PATIENCE * limit
         );
         let _ = writeln!(text, "**{}**", self.summary());
         let _ = writeln!(text, "\n## Not in a cell\n");

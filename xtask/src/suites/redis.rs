@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! redis's own tests: the units of `./runtest` from Debian's source package, each in a run of its own, with the redis that is installed.
+//!
+//! They are programs in Tcl that start servers and talk to them over loopback.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Outcome, Runner, Unit, Verdict};
+use crate::{sources, workspace};
+
+const TCL: &str = "/usr/bin/tclsh";
+const RUN: &str = "tests/test_helper.tcl";
+/// What the tests call, as Debian installs it.
+const PROGRAMS: [&str; 5] = ["redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"];
+/// Where units look for ports natively, so that those of a run do not meet, nor what else listens; what joins a cluster listens 10,000 above.
+const FIRST_PORT: usize = 11_000;
+const PORTS: usize = 100;
+/// Units at once: mostly they wait.
+const AT_ONCE: usize = 4;
+
+/// How tests went, by their names.
+type Verdicts = BTreeMap<String, Verdict>;
+
+/// What the document is about.
+pub(super) fn title() -> Result<String> {
+    let version = workspace::run(Command::new("redis-server").arg("--version"))?;
+    let version = version.split(' ').find_map(|word| word.strip_prefix("v=")).unwrap_or("?").to_owned();
+    Ok(format!("redis's own tests, units of `./runtest` with Debian's redis-server (redis {version})"))
+}
+
+/// Runs units, or all of them.
+pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
+    let place = runner.scratch.path().join("redis");
+    workspace::run(Command::new("cp").arg("-r").args([&sources::source("redis")?, &place]))?;
+    for program in PROGRAMS {
+        symlink(Path::new("/usr/bin").join(program), place.join("src").join(program)).context("naming a program")?;
+    }
+    let all = workspace::run(Command::new(TCL).args([RUN, "--list-tests"]).current_dir(&place))?;
+    let chosen = if names.is_empty() { all.lines().map(Into::into).collect() } else { names.to_vec() };
+    runner.each(&chosen, AT_ONCE, |index, name| unit(runner, &place, index, name))
+}
+
+/// The tests of a unit. Each run has its own copy of what lies around them, since they leave files there.
+fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<Unit>> {
+    let (port, ports) = ((FIRST_PORT + index * PORTS).to_string(), PORTS.to_string());
+    let words = [TCL, RUN, "--durable", "--clients", "1", "--baseport", &port, "--portcount", &ports, "--single", name];
+    let own = runner.scratch.path().join(format!("redis-{index}"));
+    workspace::run(Command::new("cp").arg("-r").args([place, &own]))?;
+    let native = runner.native(&words, Some(&own))?;
+    fs::remove_dir_all(&own).context("removing what tests left")?;
+    let here = place.to_string_lossy();
+    let whole = runner.cell(&["-v", &here, "-w", &here], &words)?;
+    let units = compare(verdicts(name, &native), &verdicts(name, &whole), &whole);
+    println!("{name}: {}", counts(&units));
+    Ok(units)
+}
+
+/// Compares how tests went: those that natively passed or failed, by name, with the same in a cell.
+fn compare(native: Verdicts, cell: &Verdicts, whole: &Outcome) -> Vec<Unit> {
+    let missing = if whole.is_late() { Verdict::Late } else { Verdict::Failed("it was not run".into()) };
+    let unit = |(name, native): (String, Verdict)| {
+        let cell = match native {
+            Verdict::Passed => cell.get(&name).unwrap_or(&missing).clone(),
+            _ => Verdict::Skipped,
+        };
+        Unit { name, native, cell }
+    };
+    native.into_iter().map(unit).collect()
+}
+
+/// How many of the units pass, natively and in a cell, in words.
+fn counts(units: &[Unit]) -> String {
+    let passed = |verdict: fn(&Unit) -> &Verdict| units.iter().filter(|unit| *verdict(unit) == Verdict::Passed).count();
+    format!("{} tests pass natively, {} of them in a cell", passed(|unit| &unit.native), passed(|unit| &unit.cell))
+}
+
+/// How each test went, as lines such as `[ok]: NAME (3 ms)` say; one that was made several times passed if it passed each time.
+fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
+    let mut all = Verdicts::new();
+    for line in plain(&outcome.said).lines() {
+        let Some((word, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("]: ")) else { continue };
+        let (text, verdict) = match word {
+            "ok" => (rest.rsplit_once(" (").map_or(rest, |(name, _)| name), Verdict::Passed),
+            "err" => (rest.split_once(" in tests/").map_or(rest, |(name, _)| name), Verdict::Failed("err".into())),
+            _ => continue,
+        };
+        let name = format!("{unit}: {}", without_numbers(text));
+        if verdict != Verdict::Passed || !all.contains_key(&name) {
+            all.insert(name, verdict);
+        }
+    }
+    all
+}
+
+/// A text without what colours it.
+fn plain(said: &str) -> String {
+    let mut pieces = said.split('\x1b');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |text, piece| text + piece.split_once('m').map_or("", |(_, rest)| rest))
+}
+
+/// A name without the numbers of servers and rounds, which are random.
+fn without_numbers(name: &str) -> String {
+    let mut short = String::new();
+    for letter in name.chars() {
+        let is_number = letter.is_ascii_digit() && (short.ends_with('#') || short.ends_with("CYCLE "));
+        if !is_number {
+            short.push(letter);
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_read() {
+        let said = "\x1b[0;1mTesting\x1b[0m unit/a\n[\x1b[0;32;49mok\x1b[0m]: Set #12 (a) (3 ms)\n[\x1b[0;31;49merr\x1b[0m]: Get (b) in tests/unit/a.tcl\nwhy\n\
+                    [ok]: Get (b) (1 ms)\n[skip]: Not this\n[1/1 \x1b[0;33;49mdone\x1b[0m]: unit/a (0 seconds)\n*** [err]: Get (b) in tests/unit/a.tcl\n";
+        let all = verdicts("unit/a", &Outcome { status: 1, said: said.into() });
+        let wanted = [("unit/a: Get (b)", Verdict::Failed("err".into())), ("unit/a: Set # (a)", Verdict::Passed)];
+        assert_eq!(all, wanted.map(|(name, verdict)| (name.into(), verdict)).into());
+    }
+}
