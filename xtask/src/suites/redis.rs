@@ -82,15 +82,19 @@ fn counts(units: &[Unit]) -> String {
 /// How each test went, as lines such as `[ok]: NAME (3 ms)` say; one that was made several times passed if it passed each time.
 fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
     let mut all = Verdicts::new();
-    for line in plain(&outcome.said).lines() {
+    let said = plain(&outcome.said);
+    let mut lines = said.lines().peekable();
+    while let Some(line) = lines.next() {
         let Some((word, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("]: ")) else { continue };
         let (text, verdict) = match word {
             "ok" => (rest.rsplit_once(" (").map_or(rest, |(name, _)| name), Verdict::Passed),
-            "err" => (rest.split_once(" in tests/").map_or(rest, |(name, _)| name), Verdict::Failed("err".into())),
+            "err" => {
+                (rest.split_once(" in tests/").map_or(rest, |(name, _)| name), Verdict::Failed(lines.peek().unwrap_or(&"").trim().into()))
+            }
             _ => continue,
         };
         let name = format!("{unit}: {}", without_numbers(text));
-        if verdict != Verdict::Passed || !all.contains_key(&name) {
+        if !matches!(all.get(&name), Some(Verdict::Failed(_))) {
             all.insert(name, verdict);
         }
     }
@@ -125,7 +129,7 @@ mod tests {
         let said = "\x1b[0;1mTesting\x1b[0m unit/a\n[\x1b[0;32;49mok\x1b[0m]: Set #12 (a) (3 ms)\n[\x1b[0;31;49merr\x1b[0m]: Get (b) in tests/unit/a.tcl\nwhy\n\
                     [ok]: Get (b) (1 ms)\n[skip]: Not this\n[1/1 \x1b[0;33;49mdone\x1b[0m]: unit/a (0 seconds)\n*** [err]: Get (b) in tests/unit/a.tcl\n";
         let all = verdicts("unit/a", &Outcome { status: 1, said: said.into() });
-        let wanted = [("unit/a: Get (b)", Verdict::Failed("err".into())), ("unit/a: Set # (a)", Verdict::Passed)];
+        let wanted = [("unit/a: Get (b)", Verdict::Failed("why".into())), ("unit/a: Set # (a)", Verdict::Passed)];
         assert_eq!(all, wanted.map(|(name, verdict)| (name.into(), verdict)).into());
     }
 }
