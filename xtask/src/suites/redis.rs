@@ -108,11 +108,11 @@ fn plain(said: &str) -> String {
     pieces.fold(first, |text, piece| text + piece.split_once('m').map_or("", |(_, rest)| rest))
 }
 
-/// A name without the numbers of servers and rounds, which are random.
+/// A name without the numbers of servers, rounds and writes, which are random.
 fn without_numbers(name: &str) -> String {
     let mut short = String::new();
     for letter in name.chars() {
-        let is_number = letter.is_ascii_digit() && (short.ends_with('#') || short.ends_with("CYCLE "));
+        let is_number = letter.is_ascii_digit() && ["#", "CYCLE ", "x = "].iter().any(|before| short.ends_with(before));
         if !is_number {
             short.push(letter);
         }

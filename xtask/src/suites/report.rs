@@ -59,16 +59,29 @@ impl<'a> Report<'a> {
             };
             let _ = writeln!(text, "| {} | {failed} | {} |", unit.name, self.causes.get(&unit.name[..]).unwrap_or(&"not known yet"));
         }
-        let names = |units: &mut dyn Iterator<Item = &Unit>| units.map(|unit| unit.name.clone()).collect::<Vec<_>>().join(", ");
-        let mut list = |title: &str, units: &mut dyn Iterator<Item = &Unit>| {
-            let names = names(units);
+        let mut list = |title: &str, names: Vec<String>| {
+            let names = names.join(", ");
             let _ = writeln!(text, "\n## {title}\n\n{}", if names.is_empty() { "None.".into() } else { names });
         };
-        list("Left out: fail natively", &mut self.native(|verdict| matches!(verdict, Verdict::Failed(_))));
-        list("Left out: take too long natively", &mut self.native(|verdict| *verdict == Verdict::Late));
-        list("Pass", &mut self.units.iter().filter(|unit| unit.cell == Verdict::Passed));
+        let name = |unit: &Unit| unit.name.clone();
+        list("Left out: fail natively", self.native(|verdict| matches!(verdict, Verdict::Failed(_))).map(name).collect());
+        list("Left out: take too long natively", self.native(|verdict| *verdict == Verdict::Late).map(name).collect());
+        list("Pass", parts(self.units.iter().filter(|unit| unit.cell == Verdict::Passed)));
         text
     }
+}
+
+/// Names, those of the form `PART: TEST` as parts with the number of their tests.
+fn parts<'a>(units: impl Iterator<Item = &'a Unit>) -> Vec<String> {
+    let mut parts: Vec<(&str, usize)> = Vec::new();
+    for unit in units {
+        let part = unit.name.split_once(": ").map_or(&unit.name[..], |(part, _)| part);
+        match parts.last_mut().filter(|(last, _)| *last == part) {
+            Some((_, count)) => *count += 1,
+            None => parts.push((part, 1)),
+        }
+    }
+    parts.into_iter().map(|(part, count)| if count == 1 { part.into() } else { format!("{part} ({count} tests)") }).collect()
 }
 
 #[cfg(test)]
@@ -85,11 +98,15 @@ mod tests {
             unit("three", failed(), Verdict::Skipped),
             unit("four", Verdict::Late, Verdict::Skipped),
             unit("five", Verdict::Passed, Verdict::Late),
+            unit("six: a, b", Verdict::Passed, Verdict::Passed),
+            unit("six: c", Verdict::Passed, Verdict::Passed),
         ];
         let report = Report::new(&units, "# Causes\ntwo -- nobody has one");
-        assert_eq!((report.summary().as_str(), report.unexplained()), ("1 of 3 that pass natively pass in a cell: 33.3 %", 1));
+        assert_eq!((report.summary().as_str(), report.unexplained()), ("3 of 5 that pass natively pass in a cell: 60.0 %", 1));
         let text = report.document("Numbers", 60);
-        for line in ["| two | test_a, test_b | nobody has one |", "| five | took too long | not known yet |", "three", "four", "one"] {
+        for line in
+            ["| two | test_a, test_b | nobody has one |", "| five | took too long | not known yet |", "three", "four", "one, six (2 tests)"]
+        {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
     }
