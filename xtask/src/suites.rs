@@ -30,9 +30,9 @@ pub(crate) struct Options {
     suite: Suite,
     /// Only these parts of it; then no document is written.
     names: Vec<String>,
-    /// Seconds that a part may take natively.
-    #[arg(long, default_value_t = 60)]
-    limit: u64,
+    /// Seconds that a part may take natively: 60, or 300 where parts are large.
+    #[arg(long)]
+    limit: Option<u64>,
 }
 
 /// The suites that are known.
@@ -46,6 +46,16 @@ enum Suite {
     Perl,
     /// redis's own, from Debian's source package.
     Redis,
+}
+
+impl Suite {
+    /// Seconds that a part of it may take natively if nobody says otherwise.
+    fn limit(self) -> u64 {
+        match self {
+            Suite::Cpython | Suite::Perl => 60,
+            Suite::Go | Suite::Redis => 300,
+        }
+    }
 }
 
 /// How a test went.
@@ -149,7 +159,8 @@ impl Outcome {
 
 /// Runs a suite; `false` if something that passes natively fails in a cell without a known cause.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let runner = Runner::new(options.limit)?;
+    let limit = options.limit.unwrap_or(options.suite.limit());
+    let runner = Runner::new(limit)?;
     let (name, title, causes, units) = match options.suite {
         Suite::Cpython => ("cpython", cpython::title()?, include_str!("suites/cpython.txt"), cpython::run(&runner, &options.names)?),
         Suite::Go => ("go", go::title()?, include_str!("suites/go.txt"), go::run(&runner, &options.names)?),
@@ -161,7 +172,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.names.is_empty() {
         let file = workspace::root().join("docs/suites").join(name).with_extension("md");
         fs::create_dir_all(file.parent().context("a document lies in a folder")?)?;
-        fs::write(&file, report.document(&title, options.limit)).context("writing the document")?;
+        fs::write(&file, report.document(&title, limit)).context("writing the document")?;
         println!("written: {}", file.display());
     }
     println!("{}", report.summary());
