@@ -42,8 +42,11 @@ impl Asked {
                 (view, program.ok_or_else(|| Failure::NotFound(options.program().clone()))?, root)
             }
             None => {
-                let program = find(options.program())?;
-                let view = if options.bare { View::bare(&program, &surroundings) } else { View::of_host(&program, &surroundings) };
+                let (host, program) = match (find(options.program()), shown_program(options)) {
+                    (Err(Failure::NotFound(_)), Some(program)) => (None, program.to_path_buf()),
+                    (found, _) => found.map(|program| (Some(program.clone()), program))?,
+                };
+                let view = if options.bare { View::bare } else { View::of_host }(host.as_deref(), &surroundings);
                 (view?, program, surroundings.directory.as_deref().unwrap_or(root))
             }
         };
@@ -82,6 +85,12 @@ impl Asked {
             let _ = std::thread::Builder::new().name("renewal".into()).spawn(move || renewal.run());
         }
     }
+}
+
+/// The program, if a `-v` shows it: it may have its name in the cell only.
+fn shown_program(options: &Run) -> Option<&Path> {
+    let program = Path::new(options.program());
+    options.volumes.iter().any(|volume| program.starts_with(&volume.cell)).then_some(program)
 }
 
 fn find(program: &OsStr) -> Result<PathBuf, Failure> {

@@ -75,12 +75,15 @@ impl View {
     ///
     /// # Errors
     /// The host refuses something, or the current directory is enormous.
-    pub(crate) fn of_host(program: &Path, surroundings: &Surroundings) -> Result<View, ViewError> {
+    pub(crate) fn of_host(program: Option<&Path>, surroundings: &Surroundings) -> Result<View, ViewError> {
         let (image, cache, renewal) = kept::open(surroundings.cache.as_deref())?;
         let mut view = View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache }], reach: kept::tops(), renewal };
         let directory = surroundings.shown_directory();
-        let seen = view.volumes[0].image.find(program.as_os_str().as_bytes())? == Some(Kind::File);
-        if !seen {
+        let mut unseen = None;
+        if let Some(program) = program
+            && view.volumes[0].image.find(program.as_os_str().as_bytes())? != Some(Kind::File)
+        {
+            unseen = Some(program);
             for prefix in surroundings.prefixes(program) {
                 if directory.is_none_or(|directory| !prefix.starts_with(directory)) {
                     view.add_prefix(&prefix)?;
@@ -95,7 +98,7 @@ impl View {
         if let Some(directory) = &surroundings.directory {
             view.add_directory(directory)?;
         }
-        if !seen {
+        if let Some(program) = unseen {
             view.add_program(program)?;
         }
         Ok(view)
@@ -105,14 +108,16 @@ impl View {
     ///
     /// # Errors
     /// The program cannot be looked at.
-    pub(crate) fn bare(program: &Path, surroundings: &Surroundings) -> Result<View, ViewError> {
+    pub(crate) fn bare(program: Option<&Path>, surroundings: &Surroundings) -> Result<View, ViewError> {
         let mut builder = Builder::new();
         add_empty(&mut builder)?;
         let mut view = View::of_image(builder.image()?);
         if let Some(directory) = &surroundings.directory {
             view.add_directory(directory)?;
         }
-        view.add_program(program)?;
+        if let Some(program) = program {
+            view.add_program(program)?;
+        }
         Ok(view)
     }
 

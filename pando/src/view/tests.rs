@@ -47,7 +47,7 @@ fn find(view: &mut View, path: &Path) -> Option<Kind> {
 
 /// The paths of what is mounted beside the root, as the rules have it for a program and a current directory.
 fn beside(stage: &Stage, program: &Path, directory: Option<PathBuf>) -> Vec<PathBuf> {
-    let view = View::of_host(program, &stage.surroundings(directory)).expect("the host can be looked at");
+    let view = View::of_host(Some(program), &stage.surroundings(directory)).expect("the host can be looked at");
     mounts(&view)[1..].iter().map(PathBuf::from).collect()
 }
 
@@ -66,7 +66,7 @@ fn a_program_comes_with_its_prefix() {
     ] {
         let path = stage.program(program);
         assert_eq!(beside(&stage, &path, None), prefix.map(|prefix| stage.path(prefix)).into_iter().collect::<Vec<_>>(), "{program}");
-        let mut view = View::of_host(&path, &stage.surroundings(None)).expect("the host can be looked at");
+        let mut view = View::of_host(Some(&path), &stage.surroundings(None)).expect("the host can be looked at");
         assert_eq!(find(&mut view, &path), Some(Kind::File), "{program}");
         // Whoever looks at the root alone sees the program, too.
         assert_eq!(view.volumes[0].image.find(path.as_os_str().as_bytes()).expect("the image is sound"), Some(Kind::File));
@@ -123,7 +123,7 @@ fn the_hosts_software_is_no_prefix_and_made_up_directories_are_not_shown() {
 #[test]
 fn a_cell_sees_the_hosts_software_and_nothing_else_of_it() {
     let stage = Stage::new();
-    let mut view = View::of_host(Path::new("/bin/sh"), &stage.surroundings(None)).expect("the host can be looked at");
+    let mut view = View::of_host(Some(Path::new("/bin/sh")), &stage.surroundings(None)).expect("the host can be looked at");
     let mut at = |path: &str| find(&mut view, Path::new(path));
     for path in ["/root", "/home", "/tmp", "/var", "/run", "/proc", "/dev", "/sys", "/usr/bin", "/etc"] {
         assert_eq!(at(path), Some(Kind::Directory), "{path}");
@@ -140,7 +140,7 @@ fn the_software_is_kept_and_made_again_when_it_cannot_be_used() {
     let stage = Stage::new();
     let surroundings = stage.surroundings(None);
     let blocks = |surroundings: &Surroundings| {
-        View::of_host(Path::new("/bin/sh"), surroundings).expect("the host can be looked at").volumes[0].image.blocks()
+        View::of_host(Some(Path::new("/bin/sh")), surroundings).expect("the host can be looked at").volumes[0].image.blocks()
     };
     let first = blocks(&surroundings);
     let file = stage.path("cache/software.image");
@@ -205,7 +205,7 @@ fn files_and_directories_are_shown_where_they_are_wanted() {
     let stage = Stage::new();
     let program = stage.program("tool/bin/run");
     let data = stage.program("data/file");
-    let mut view = View::bare(&program, &stage.surroundings(None)).expect("it is there");
+    let mut view = View::bare(Some(&program), &stage.surroundings(None)).expect("it is there");
     assert_eq!(mounts(&view), [Path::new("/")]);
     view.show(&data, Path::new("/some/where")).expect("it is there");
     view.show(&stage.path("data"), Path::new("/mnt/data")).expect("it is there");

@@ -153,6 +153,29 @@ fn a_tree_may_be_as_deep_as_paths_are_long() {
 }
 
 #[test]
+fn a_program_may_have_its_name_in_the_cell_only() {
+    if !kvm_is_there() {
+        return;
+    }
+    let host = Host::new();
+    fs::copy("/bin/busybox", host.path("echo")).expect("the directory is ours");
+    let run = |options: &[&str], called: &str| {
+        let mut command = Command::new(PANDO);
+        command.arg("run").args(options).args(["--", called, "hello"]);
+        finish(command, Input::Nothing)
+    };
+    let file = format!("{}:/opt/echo:ro", host.path("echo").display());
+    let directory = format!("{}:/opt/all:ro", host.0.path().display());
+    for (options, called) in
+        [(&["-v", &file][..], "/opt/echo"), (&["-v", &directory], "/opt/all/echo"), (&["--bare", "-v", &directory], "/opt/all/echo")]
+    {
+        let outcome = run(options, called);
+        assert_eq!((outcome.status, &outcome.output[..]), (0, &b"hello\n"[..]), "{options:?} {called}: {outcome:?}");
+        assert_eq!(run(options, "/opt/all/none").status, 127, "{options:?}");
+    }
+}
+
+#[test]
 fn what_is_read_only_is_not_changed() {
     if !kvm_is_there() {
         return;
