@@ -41,7 +41,7 @@ pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
 fn assemble(place: &Path) -> Result<()> {
     let source = sources::source("perl")?;
     fs::create_dir(place).context("making a directory")?;
-    let copied = ["t", "lib", "TestInit.pm", "MANIFEST"].map(|name| source.join(name));
+    let copied = ["t", "lib", "regen", "TestInit.pm", "MANIFEST"].map(|name| source.join(name));
     workspace::run(Command::new("cp").arg("-r").args(copied).arg(place))?;
     let installed = workspace::run(Command::new(PERL).args(["-MConfig", "-e", "print join qq(\\n), @Config{qw(privlibexp archlibexp)}"]))?;
     for folder in installed.lines() {
