@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of Debian, each with its basic job: `debian.toml` names them, `docs/programs.md` is printed from it, and those that this machine has are run.
+//! Programs of Debian, each with its basic job: `debian.toml` and `languages.toml` name them, `docs/programs.md` is printed from it, and those that this machine has are run.
 
 use crate::case::{Case, Outcome, long_runs};
 use pando_testing::lab::kvm_is_there;
@@ -13,7 +13,7 @@ const OPENING: &str = "# Programs of Debian in a cell
 What programs of Debian 12 do in a cell: each did the job that is told here natively and under `pando run`, without an option. *The same* means that both printed the same, byte for
 byte, on standard output and standard error, and ended with the same status. What is refused says so in the words that are quoted.
 
-Printed from `pando/tests/cli/debian.toml`, which has the jobs as scripts; a test keeps it in step and runs those whose programs a machine has.
+Printed from `pando/tests/cli/debian.toml` and `languages.toml`, which have the jobs as scripts; a test keeps it in step and runs those whose programs a machine has.
 
 | program | package | what was done | result | remark |
 |---|---|---|---|---|
@@ -46,7 +46,8 @@ struct Program {
 }
 
 fn programs() -> Vec<Program> {
-    toml::from_str::<Table>(include_str!("debian.toml")).expect("the table is well formed").program
+    let tables = [include_str!("debian.toml"), include_str!("languages.toml")];
+    tables.into_iter().flat_map(|table| toml::from_str::<Table>(table).expect("the table is well formed").program).collect()
 }
 
 impl Program {
@@ -82,18 +83,49 @@ fn programs_of_debian_do_their_jobs() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// Classes of stress, with how many operations of each take about a second at most.
+const CLASSES: [(&str, u32); 14] = [
+    ("cpu", 100),
+    ("vm", 2000),
+    ("fork", 100),
+    ("pipe", 10_000),
+    ("timer", 1000),
+    ("signal", 10_000),
+    ("sigfd", 5000),
+    ("sigq", 5000),
+    ("switch", 3000),
+    ("pthread", 20),
+    ("mq", 5000),
+    ("eventfd", 2000),
+    ("poll", 2000),
+    ("hdd", 50),
+];
+/// Those that are not over after so many operations: one waits for five microseconds at a time, in which one core does not get from one process to the other.
+const ENDLESS: [&str; 1] = ["futex"];
+
+/// Stresses a cell, each class by one process, which checks what it gets.
+fn stress(words: &[String]) {
+    let all = ["--vm-bytes", "16M", "--hdd-bytes", "8M", "--temp-path", "/tmp", "--verify"].map(String::from);
+    let outcome = Case::new("/usr/bin/stress-ng", &[words, &all].concat()).cell();
+    assert!(outcome.status == 0 && outcome.errors.contains("successful run completed"), "{words:?}: {outcome:?}");
+}
+
 #[test]
 fn stress_is_borne() {
-    let is_there = Path::new("/usr/bin/stress-ng").exists();
-    if !kvm_is_there() || !long_runs() || !is_there {
-        println!("left out: a long run with stress-ng");
+    if !kvm_is_there() {
         return;
     }
-    let classes = ["cpu", "vm", "fork", "pipe", "futex", "timer", "signal", "sigfd", "sigq", "switch", "pthread"];
-    let classes: Vec<String> = classes.iter().flat_map(|class| [format!("--{class}"), "1".into()]).collect();
-    let words = ["--timeout", "5s", "--vm-bytes", "64M", "--temp-path", "/tmp", "--verify"].map(String::from);
-    let outcome = Case::new("/usr/bin/stress-ng", &[classes, words.into()].concat()).cell();
-    assert!(outcome.status == 0 && outcome.errors.contains("successful run completed"), "{outcome:?}");
+    if !Path::new("/usr/bin/stress-ng").exists() {
+        println!("left out: stress-ng is not there");
+        return;
+    }
+    let operations = |(class, count)| [format!("--{class}"), "1".into(), format!("--{class}-ops"), format!("{count}")];
+    stress(&CLASSES.into_iter().flat_map(operations).collect::<Vec<_>>());
+    if long_runs() {
+        for class in CLASSES.into_iter().map(|(class, _)| class).chain(ENDLESS) {
+            stress(&[format!("--{class}"), "1".into(), "--timeout".into(), "60s".into()]);
+        }
+    }
 }
 
 #[test]
