@@ -169,3 +169,21 @@ fn the_same_programs_run_over_and_over() {
         dash -c 'exec sed s/a/b/' < /etc/passwd | cksum; (exec cat /proc/self/maps | grep -c libc); done";
     compare_if(&[], "/bin/bash", &["-c", script]);
 }
+
+/// Of a stack of 8 MiB a thread touches a few pages, and that is what it takes.
+#[test]
+fn a_hundred_threads_take_little_memory() {
+    let threads = "
+import threading
+end = threading.Event()
+threads = [threading.Thread(target=end.wait) for _ in range(100)]
+[thread.start() for thread in threads]
+end.set()
+[thread.join() for thread in threads]
+print(len(threads))
+";
+    if kvm_is_there() {
+        let outcome = Case::new("/usr/bin/python3", &["-c", threads]).options(&["--memory", "48M"]).cell();
+        assert_eq!((outcome.status, &outcome.output[..]), (0, &b"100\n"[..]), "{outcome:?}");
+    }
+}

@@ -42,6 +42,8 @@ print(status(me, 'Threads'), len(os.listdir('/proc/self/task')), sorted(map(int,
 print(os.path.exists(f'/proc/{thread.native_id}/stat'), str(thread.native_id) in os.listdir('/proc'))
 go.set()
 thread.join()
+# It is joined a moment before it is gone.
+while len(os.listdir('/proc/self/task')) > 1: pass
 open('/proc/self/comm', 'w').write('other\n')
 print(open('/proc/self/comm').read(), stat(me)[17], open('/proc/self/loginuid').read() != '')
 open('/proc/self/oom_score_adj', 'w').write('17')

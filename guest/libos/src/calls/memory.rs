@@ -24,6 +24,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_DENYWRITE: u64 = 0x800;
 const MAP_NORESERVE: u64 = 0x4000;
+const MAP_STACK: u64 = 0x2_0000;
 const MAP_HUGETLB: u64 = 0x4_0000;
 /// Flags that every kind of mapping takes: what `MAP_SHARED_VALIDATE` validates.
 const MAP_KNOWN: u64 = 0x7c07_f9f3;
@@ -92,7 +93,10 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
     system.before_unmap(range);
     system.leave_shared(range);
     match file {
-        Mappable::Zero => system.memory.map(range, permissions, Backing::Anonymous)?,
+        Mappable::Zero => {
+            let backing = if flags & MAP_STACK == 0 { Backing::Anonymous } else { Backing::Stack };
+            system.memory.map(range, permissions, backing)?;
+        }
         Mappable::Blocks { first, end } => {
             // Blocks are numbered with 32 bits; what lies beyond is beyond the file, too.
             let block = u32::try_from(offset / PAGE_SIZE).ok().and_then(|offset| first.block.0.checked_add(offset)).unwrap_or(end.0);

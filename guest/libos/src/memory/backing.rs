@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How anonymous memory is asked for: ahead of use, because a fault costs more than a hundred pages.
 //!
-//! What covers whole 2 MiB stretches becomes large pages, made at the first touch of each; the rest is made at once.
+//! What covers whole 2 MiB stretches becomes large pages, made at the first touch of each; the rest is made at once. Only stacks are made bit by bit.
 
 use pando_abi::{LARGE_PAGE_SIZE, MapFlags, Permissions};
 use pando_rt::memory::PageRange;
 
+use super::regions::Backing;
+
 /// The calls that map the range: up to three, in order of address.
-pub fn plan(range: PageRange, permissions: Permissions) -> impl Iterator<Item = (PageRange, MapFlags)> {
+pub fn plan(range: PageRange, permissions: Permissions, backing: Backing) -> impl Iterator<Item = (PageRange, MapFlags)> {
     let core_start = range.start().next_multiple_of(LARGE_PAGE_SIZE).min(range.end());
     let core_end = (range.end() / LARGE_PAGE_SIZE * LARGE_PAGE_SIZE).max(core_start);
     let small = MapFlags::eager(permissions);
     let large = MapFlags { permissions, eager: false, large: true };
-    let parts = if core_start == core_end {
+    let parts = if backing == Backing::Stack {
+        [(range.start(), range.end(), MapFlags::lazy(permissions)), (0, 0, large), (0, 0, small)]
+    } else if core_start == core_end {
         [(range.start(), range.end(), small), (0, 0, large), (0, 0, small)]
     } else {
         [(range.start(), core_start, small), (core_start, core_end, large), (core_end, range.end(), small)]

@@ -27,8 +27,8 @@ impl AddressSpace {
             let end = end_ahead(bytes + grown.bytes(), grown.end(), self.room_from(grown.end()));
             let longer = PageRange::new(ready, end).unwrap_or(missing);
             // Where there is not enough memory for more, there may be for what was asked.
-            if self.make(longer, region.permissions).is_err() {
-                self.make(missing, region.permissions)?;
+            if self.make(longer, region.permissions, region.backing).is_err() {
+                self.make(missing, region.permissions, region.backing)?;
             } else if let Some(ahead) = PageRange::new(grown.end(), end) {
                 self.ahead.put(ahead, region);
             }

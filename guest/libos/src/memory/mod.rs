@@ -117,7 +117,7 @@ impl AddressSpace {
         }
         self.release(range, Content::Goes)?;
         self.regions.remove(range);
-        self.make(range, permissions)?;
+        self.make(range, permissions, backing)?;
         self.regions.put(range, Region { permissions, backing });
         Ok(())
     }
@@ -151,9 +151,9 @@ impl AddressSpace {
     }
 
     /// Maps zero memory over whatever is there, without taking note of it.
-    fn make(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
+    fn make(&mut self, range: PageRange, permissions: Permissions, backing: Backing) -> Result<(), Errno> {
         self.ahead.remove(range);
-        plan(range, permissions).try_for_each(|(part, flags)| memory::map(part, flags)).map_err(|refusal| {
+        plan(range, permissions, backing).try_for_each(|(part, flags)| memory::map(part, flags)).map_err(|refusal| {
             // What was there is gone, as it may be on Linux; nothing half made stays. That this fails too changes nothing.
             let _ = memory::unmap(range);
             refusal.into()
@@ -300,8 +300,8 @@ impl AddressSpace {
         self.release(range, Content::Stays)?;
         for (part, region) in self.regions.pieces(range) {
             match region.backing {
-                Backing::Anonymous if region.permissions != Permissions::NONE => {
-                    plan(part, region.permissions).try_for_each(|(part, flags)| memory::map(part, flags))?;
+                backing @ (Backing::Anonymous | Backing::Stack) if region.permissions != Permissions::NONE => {
+                    plan(part, region.permissions, backing).try_for_each(|(part, flags)| memory::map(part, flags))?;
                 }
                 Backing::Blocks(blocks) => memory::map_blocks(part, blocks.at(part.start()), region.permissions, false)?,
                 // What reading its file again would give is for the caller to say, who knows files.

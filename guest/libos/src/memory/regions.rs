@@ -17,6 +17,8 @@ pub enum Backing {
     Reserved,
     /// Zero memory.
     Anonymous,
+    /// Zero memory for a thread's stack, of which hardly anything is touched: in small pages, made when they are.
+    Stack,
     /// A copy of bytes of a volume.
     Copy,
     /// Blocks of a volume's file, each one's own once it is written to.
@@ -70,7 +72,7 @@ impl Backing {
     /// Whether it shows a file.
     #[must_use]
     pub fn is_file(self) -> bool {
-        !matches!(self, Backing::Reserved | Backing::Anonymous)
+        !matches!(self, Backing::Reserved | Backing::Anonymous | Backing::Stack)
     }
 
     /// The same elsewhere.

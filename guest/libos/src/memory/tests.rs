@@ -3,7 +3,7 @@
 
 use std::vec::Vec;
 
-use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE, Permissions};
+use pando_abi::{LARGE_PAGE_SIZE, MapFlags, PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
 use proptest::prelude::*;
 
@@ -82,7 +82,7 @@ proptest! {
     fn a_plan_covers_its_range_once_and_uses_large_pages_where_they_fit(start in 0..2048u64, length in 1..4096u64) {
         let whole = range(start, start + length);
         let mut at = whole.start();
-        for (part, flags) in plan(whole, Permissions::READ_WRITE) {
+        for (part, flags) in plan(whole, Permissions::READ_WRITE, Backing::Anonymous) {
             prop_assert_eq!(part.start(), at);
             at = part.end();
             if flags.large {
@@ -92,5 +92,7 @@ proptest! {
             }
         }
         prop_assert_eq!(at, whole.end());
+        let stack: Vec<_> = plan(whole, Permissions::READ_WRITE, Backing::Stack).collect();
+        prop_assert_eq!(stack, [(whole, MapFlags::lazy(Permissions::READ_WRITE))]);
     }
 }
