@@ -127,19 +127,17 @@ struct Tool {
     name: &'static str,
     program: &'static str,
     purpose: &'static str,
-    /// Only the long runs want it so much that they build it.
-    long: bool,
 }
 
 const TOOLS: [Tool; 2] = [
-    Tool { name: "ripgrep", program: "bin/rg", purpose: "a Rust program of others", long: false },
-    Tool { name: "fsx", program: "bin/fsx", purpose: "what exercises file systems", long: true },
+    Tool { name: "ripgrep", program: "bin/rg", purpose: "a Rust program of others" },
+    Tool { name: "fsx", program: "bin/fsx", purpose: "what exercises file systems" },
 ];
 
 /// Builds the tools that are not there yet, linked statically; returns what cannot be had, in words.
-pub(crate) fn build(all: bool) -> Vec<String> {
+pub(crate) fn build() -> Vec<String> {
     let folder: PathBuf = workspace::target().join("tools");
-    let missing = TOOLS.into_iter().filter(|tool| (all || !tool.long) && !folder.join(tool.program).exists());
+    let missing = TOOLS.into_iter().filter(|tool| !folder.join(tool.program).exists());
     let build = |Tool { name, purpose, .. }: Tool| {
         println!("building {name}, {purpose}");
         let mut cargo = workspace::cargo();

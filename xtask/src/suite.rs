@@ -46,7 +46,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     let started = Instant::now();
     packages::ensure_installed()?;
     ensure_guest_target()?;
-    let without = [packages::install_optional(), sources::fetch(), sources::build(all)].concat();
+    let without = [packages::install_optional(), sources::fetch(), sources::build()].concat();
     let kvm = check_kvm();
     if let Err(advice) = &kvm {
         println!("no KVM: {advice}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file system exerciser: the same random operations by the same seed on one file, natively and in a cell; each reads back what it has written.
 //!
-//! `cargo xtask test --all` builds it. One run stays below what a process may map: the exerciser never unmaps what it has read.
+//! One run stays below what a process may map: the exerciser never unmaps what it has read.
 
 use crate::case::{Case, long_runs};
 use crate::foreign::fetched;
