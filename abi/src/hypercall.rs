@@ -121,7 +121,7 @@ hypercalls! {
     /// cannot be read stay as they are. Returns 0.
     18 Populate populate(space, address, pages);
     /// Counts those of `pages` pages at `address` of `space` that are resident. Returns how many in bits 0 to 27, and in bits 28 to 55 how many of them nobody else holds: no
-    /// other space or cell, nor the registry.
+    /// other space or cell, nor the registry. A segment is one holder, however many spaces share it.
     19 Count count(space, address, pages);
 }
 

@@ -200,7 +200,7 @@ impl System {
         let Ok(node) = self.files.tree.node_mut(mapping.file.node) else { return };
         let Ok(content) = node.content_mut() else { return };
         let part = overlap(&overlap(&mapping.part(), part), &(0..content.size()));
-        let (mut at, mut changed) = (part.start, part.end..part.start);
+        let (mut at, mut changed) = (part.start, Vec::<Range<u64>>::new());
         while at < part.end {
             let bytes = (PAGE_SIZE - at % PAGE_SIZE).min(part.end - at) as usize;
             let (mut seen, mut kept) = ([0; PAGE_SIZE as usize], true);
@@ -222,14 +222,21 @@ impl System {
                         rest = left;
                         Ok(piece.len())
                     });
-                    changed = changed.start.min(at)..at + bytes as u64;
+                    let end = at + bytes as u64;
+                    match changed.last_mut() {
+                        Some(last) if last.end == at => last.end = end,
+                        _ => changed.push(at..end),
+                    }
                 }
             }
             at += bytes as u64;
         }
         if !changed.is_empty() {
             node.touch(time(clock::wall()));
-            self.show_in_mappings(mapping.file.node, &changed);
+        }
+        // What lies between was perhaps changed in another mapping, and is not taken over yet.
+        for part in &changed {
+            self.show_in_mappings(mapping.file.node, part);
         }
     }
 

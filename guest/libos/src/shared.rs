@@ -157,7 +157,8 @@ impl System {
     /// `EFAULT`: it is not there whole. `ENOMEM`.
     pub fn remap_shared(&mut self, old: PageRange, bytes: u64, moves: bool) -> Result<u64, Errno> {
         let (_, region) = self.memory.pieces(old).first().copied().filter(|_| self.memory.is_covered(old)).ok_or(Errno::EFAULT)?;
-        if let Some(rest) = PageRange::new(old.start() + bytes, old.end()) {
+        let end = old.start().checked_add(bytes).ok_or(Errno::ENOMEM)?;
+        if let Some(rest) = PageRange::new(end, old.end()) {
             self.unmap(rest)?;
         }
         if bytes <= old.bytes() {
@@ -168,7 +169,7 @@ impl System {
             return Err(Errno::EINVAL);
         }
         let file = region.backing.node();
-        let grown = PageRange::new(old.end(), old.start() + bytes).filter(|grown| shared_part(*grown) == Some(*grown));
+        let grown = PageRange::new(old.end(), end).filter(|grown| shared_part(*grown) == Some(*grown));
         if let Some(grown) = grown.filter(|grown| self.memory.is_free(*grown) && self.others.shared.is_free(*grown)) {
             match file {
                 Some(file) => self.map_shared_node(grown, region.permissions, file)?,

@@ -86,6 +86,7 @@ parts! {
     files_are_mapped: "maps" "private";
     mappings_are_shared: "maps" "shared";
     parts_are_mapped_again: "maps" "again";
+    mappings_that_are_apart_keep_what_was_written: "maps" "apart";
 }
 
 /// A file of a volume, not whole pages long.

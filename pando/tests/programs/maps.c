@@ -289,7 +289,35 @@ static void at_random(int count, char **arguments)
 	}
 }
 
-static const struct part PARTS[] = {{"private", private}, {"shared", shared}, {"again", again}, {"random", at_random}, {0}};
+// Mappings that are apart: what is written in one stays whatever is asked of another.
+static void apart(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch();
+	int file = filled("file", 10 * PAGE);
+	char *low = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	char *high = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 4 * PAGE);
+	poke(high, 'k');
+	char *far = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 8 * PAGE);
+	HOLDS(low != MAP_FAILED && high != MAP_FAILED && far != MAP_FAILED);
+	touch(high);
+	poke(low + 20, 'l');
+	SHOW(pread(file, buffer, 10, 0));
+	touch(low + 20);
+	SHOW(msync(low, PAGE, MS_SYNC) + msync(high, PAGE, MS_SYNC) + msync(far, PAGE, MS_SYNC));
+	struct stat before, after;
+	SHOW(fstat(file, &before)), SHOW(pread(file, buffer, 10, 6 * PAGE)), SHOW(fstat(file, &after));
+	HOLDS(before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+	SHOW(munmap(low, PAGE) + munmap(high, PAGE) + munmap(far, PAGE));
+	// Two of the same three pages: one is written at both ends, the other in the middle.
+	char *ends = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, PAGE);
+	char *middle = mmap((char *)0x10000000, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, PAGE);
+	poke(ends, 'x'), poke(ends + 2 * PAGE, 'z'), poke(middle + PAGE, 'y');
+	SHOW(munmap(middle, 3 * PAGE)), SHOW(munmap(ends, 3 * PAGE));
+	see("file");
+}
+
+static const struct part PARTS[] = {{"private", private}, {"shared", shared}, {"again", again}, {"apart", apart}, {"random", at_random}, {0}};
 
 int main(int count, char **arguments)
 {

@@ -57,25 +57,29 @@ fn listen(child: &mut Child, serial: &Path, patience: Patience, hear: &mut impl 
         let ended = child.try_wait().context("asking for the emulator")?;
         let before = pending.len();
         file.read_to_end(&mut pending).context("reading the serial line")?;
-        if pending.len() > before {
-            last_word = Instant::now();
-        }
+        let has_spoken = pending.len() > before;
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
             if !hear(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']))? {
                 return Ok(Ending::Done);
             }
         }
+        if has_spoken {
+            last_word = Instant::now();
+        }
         let rest = String::from_utf8_lossy(&pending);
         let at = if rest.trim().is_empty() { String::new() } else { format!(", in the middle of the line `{}`", rest.trim()) };
         if let Some(status) = ended {
             bail!("the emulator ended before the machine was done ({status}){at}");
         }
-        if started.elapsed() > patience.limit {
-            return Ok(Ending::OutOfTime);
+        let is_over = started.elapsed() > patience.limit;
+        // However little time there is, a machine that stands still is no machine that is slow.
+        let quiet = if is_over { patience.quiet.min(patience.limit * 3 / 4) } else { patience.quiet };
+        if last_word.elapsed() > quiet {
+            bail!("the machine said nothing for {} s{at}", last_word.elapsed().as_secs());
         }
-        if last_word.elapsed() > patience.quiet {
-            bail!("the machine said nothing for {} s{at}", patience.quiet.as_secs());
+        if is_over {
+            return Ok(Ending::OutOfTime);
         }
         thread::sleep(POLL);
     }
@@ -132,5 +136,7 @@ mod tests {
         assert!(outcome.expect_err("silence").to_string().contains("said nothing"));
         let (_, outcome) = play("while echo; do :; done", Patience { limit: SHORT, ..LONG });
         assert_eq!(outcome.expect("slowness"), Ending::OutOfTime);
+        let (_, outcome) = play("exec sleep 60", Patience { limit: SHORT, ..LONG });
+        assert!(outcome.expect_err("silence until the time is up").to_string().contains("said nothing"));
     }
 }

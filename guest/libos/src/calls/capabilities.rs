@@ -28,6 +28,9 @@ pub fn capget(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, 
         Err(Errno::EINVAL) if data == 0 => return Ok(0),
         other => other?,
     };
+    if data == 0 {
+        return Ok(0);
+    }
     let number = word32(header.wrapping_add(4))?;
     if number.cast_signed() < 0 {
         return Err(Errno::EINVAL);
@@ -37,9 +40,6 @@ pub fn capget(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, 
         number => system.thread_of(number).map_or(number, |thread| thread.process),
     };
     let Capabilities { effective, permitted, inheritable, .. } = system.files.of(process).ok_or(Errno::ESRCH)?.who.capabilities;
-    if data == 0 {
-        return Ok(0);
-    }
     for half in 0..count {
         for (at, set) in [effective, permitted, inheritable].into_iter().enumerate() {
             set_word32(data.wrapping_add(((half * 3 + at) * 4) as u64), (set >> (half * 32)) as u32)?;

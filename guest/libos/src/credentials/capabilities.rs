@@ -101,11 +101,12 @@ impl Capabilities {
         }
     }
 
-    /// The process executes a program as this user.
-    pub fn executed(&mut self, user: Roles) {
+    /// The process executes a program as this user; `gains`: that may give it more than it has.
+    pub fn executed(&mut self, user: Roles, gains: bool) {
         let counts = self.secure & NO_ROOT == 0;
         let by_root = if counts && (user.real == 0 || user.effective == 0) { self.bounding | self.inheritable } else { 0 };
-        self.permitted = by_root | self.ambient;
+        let most = if gains { ALL } else { self.permitted };
+        self.permitted = by_root & most | self.ambient;
         self.effective = if counts && user.effective == 0 { self.permitted } else { self.ambient };
         self.secure &= !KEEPS;
     }
@@ -180,7 +181,7 @@ mod tests {
         kept.user_changed(root, user);
         assert_eq!((kept.permitted, kept.effective), (ALL, 0));
         assert_eq!((kept.set([0, 0b110, 0b110]), kept.raise_ambient(1), kept.raise_ambient(3)), (Ok(()), Ok(()), Err(Errno::EPERM)));
-        kept.executed(user);
+        kept.executed(user, true);
         assert_eq!((kept.permitted, kept.effective, kept.secure), (0b10, 0b10, 0));
         assert_eq!(kept.set([0, 0b1, 0]), Err(Errno::EPERM));
     }
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!((capabilities.set_secure(0), capabilities.set_secure(1 << 8 | KEEPS << 1)), (Err(Errno::EPERM), Err(Errno::EPERM)));
         capabilities.user_changed(Roles::all(0), Roles::all(5));
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL, ALL));
-        capabilities.executed(Roles::all(0));
+        capabilities.executed(Roles::all(0), true);
         assert_eq!((capabilities.permitted, capabilities.effective), (0, 0));
         assert_eq!(capabilities.set_secure(KEEPS << 1), Err(Errno::EPERM));
     }
@@ -213,9 +214,14 @@ mod tests {
         let mut capabilities = Capabilities::of(0);
         assert_eq!((capabilities.drop_bounding(0), capabilities.drop_bounding(41)), (Ok(()), Err(Errno::EINVAL)));
         assert_eq!(capabilities.permitted, ALL);
-        capabilities.executed(Roles::all(0));
+        capabilities.executed(Roles::all(0), true);
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL & !1, ALL & !1));
         assert_eq!(capabilities.set([0, 0, 0]), Ok(()));
         assert_eq!(capabilities.drop_bounding(1), Err(Errno::EPERM));
+        let given_up = capabilities;
+        capabilities.executed(Roles::all(0), false);
+        assert_eq!(capabilities, given_up);
+        capabilities.executed(Roles::all(0), true);
+        assert_eq!((capabilities.permitted, capabilities.effective), (ALL & !1, ALL & !1));
     }
 }

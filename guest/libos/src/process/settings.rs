@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process set for itself (`man 2 prctl`). Most of it is about children and dumps, of which there are none, and so is only kept and told.
+//! What a process set for itself (`man 2 prctl`). Most of it is only kept and told.
 
 use crate::signals::Signal;
 

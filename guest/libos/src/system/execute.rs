@@ -85,7 +85,7 @@ impl System {
         self.files.close_on_exec();
         let who = &mut self.files.own.who;
         (who.user.saved, who.group.saved) = (who.user.effective, who.group.effective);
-        who.capabilities.executed(who.user);
+        who.capabilities.executed(who.user, !self.process.settings.no_new_privileges);
         let process = self.process.number;
         if self.thread.number != process {
             // The one that executes is the process's first thread from now on.

@@ -12,10 +12,11 @@ use pando_rt::memory::{PageRange, Resident};
 use crate::files::Files;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Backing;
+use crate::shared::is_shared;
 
 /// What a mapping takes. A page that is a program's own is one that it has written to; of others, files' have not been changed.
 fn sizes(range: PageRange, backing: Backing, resident: Resident) -> String {
-    let own = if backing.is_shared() { 0 } else { resident.own };
+    let own = if backing.is_shared() || is_shared(range.start()) { 0 } else { resident.own };
     let others = resident.pages - own;
     let (clean, dirty) = if matches!(backing, Backing::Blocks(_)) { (others, 0) } else { (0, others) };
     let anonymous = if backing.is_file() { own } else { resident.pages };
