@@ -280,10 +280,10 @@ impl System {
         let is_own = !self.memory.is_free(inside);
         self.map_node(inside, permissions, file)?;
         if is_shared(inside.start()) {
-            let region = Region { permissions, backing: Backing::Node(file) };
             for memory in self.others.memories.values_mut() {
-                for (part, _) in memory.pieces(inside) {
-                    memory.note(part, region);
+                for (part, known) in memory.pieces(inside) {
+                    let file = known.backing.node().unwrap_or(file);
+                    memory.note(part, Region { backing: Backing::Node(file), ..known });
                 }
             }
             if !is_own {

@@ -4,18 +4,20 @@
 //! What is mapped shared lies there once, at an address of its own, and whoever shares it has it at that address: a child what its parent mapped, and everybody a
 //! file of the overlay. So all see one content at once. The pages go when the last address space gives them up. A process that reads where it has mapped nothing may find
 //! what others share; the cell is the wall, not the process. Mappings whose address the program has chosen lie elsewhere, and are joined when somebody looks ([`crate::mapped`]).
+//!
+//! The pages permit one thing at a time, and one process runs at a time: what a process has protected otherwise than others gets its permissions when it is its turn.
 
 use alloc::vec::Vec;
 
 use pando_abi::layout::{SHARED, SHARED_END};
 use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::memory::{self, PageRange};
-use pando_rt::user;
 
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
-use crate::memory::AddressSpace;
 use crate::memory::regions::{Backing, NodePages, Region, Sharing};
+use crate::memory::remap::Target;
+use crate::memory::{AddressSpace, pages};
 use crate::system::System;
 
 /// Room for a file to grow in place.
@@ -33,7 +35,7 @@ fn everything() -> Option<PageRange> {
 }
 
 /// The part of a range that is shared.
-fn shared_part(range: PageRange) -> Option<PageRange> {
+pub fn shared_part(range: PageRange) -> Option<PageRange> {
     PageRange::new(range.start().max(SHARED), range.end().min(SHARED_END))
 }
 
@@ -84,14 +86,77 @@ impl System {
     /// # Errors
     /// `ENOMEM`.
     pub fn map_shared(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
-        // What nobody may touch now somebody may later.
-        let mapped = if permissions == Permissions::NONE { Permissions::READ_WRITE } else { permissions };
-        self.memory.map(range, mapped, Backing::Anonymous)?;
-        if mapped != permissions {
-            self.memory.protect(range, permissions)?;
-        }
-        self.others.shared.put(range, Region { permissions, backing: Backing::Anonymous });
+        self.memory.map(range, permissions, Backing::Shared)?;
+        self.claim(range);
         Ok(())
+    }
+
+    /// Takes note that what the running process has in a range is where processes share memory.
+    pub fn claim(&mut self, range: PageRange) {
+        let Some(range) = shared_part(range) else { return };
+        for (piece, region) in self.memory.pieces(range) {
+            self.others.shared.put(piece, region);
+        }
+    }
+
+    /// Whether others have, or may get, what lies in a range.
+    fn is_of_others(&self, range: PageRange) -> bool {
+        let is_segment = |(_, region): &(PageRange, Region)| matches!(region.backing, Backing::Segment(_));
+        shared_part(range).is_some_and(|range| {
+            self.other_memories().any(|memory| !memory.is_free(range)) || self.others.shared.pieces(range).iter().any(is_segment)
+        })
+    }
+
+    /// Gives up what the running process has where it is about to map something else.
+    ///
+    /// # Errors
+    /// `ENOMEM`: others share what lies there, so nothing else can.
+    pub fn make_way(&mut self, range: PageRange) -> Result<(), Errno> {
+        if self.is_of_others(range) {
+            return Err(Errno::ENOMEM);
+        }
+        self.before_unmap(range);
+        self.leave_shared(range);
+        Ok(())
+    }
+
+    /// Changes permissions for the running process.
+    ///
+    /// # Errors
+    /// Those of [`AddressSpace::protect`].
+    pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
+        if !permissions.readable() {
+            // What was written could not be taken over later.
+            self.before_unmap(range);
+        }
+        let result = self.memory.protect(range, permissions);
+        for (piece, own) in shared_part(range).map(|range| self.memory.pieces(range)).unwrap_or_default() {
+            let differs = |(_, other): &(PageRange, Region)| other.permissions != own.permissions;
+            let others = self.other_memories().flat_map(|memory| memory.pieces(piece)).filter(differs);
+            let contested: Vec<(PageRange, Region)> = others.chain(self.others.contested.pieces(piece)).collect();
+            for (part, _) in contested {
+                self.others.contested.put(part, own);
+            }
+        }
+        result
+    }
+
+    /// Gives shared memory that is contested the running process's permissions.
+    pub(crate) fn settle_shared(&mut self) {
+        for (piece, mapped) in self.others.contested.all() {
+            for (part, own) in self.memory.pieces(piece) {
+                if own.permissions == mapped.permissions || own.backing.is_nothing() {
+                    continue;
+                }
+                if !own.permissions.readable() {
+                    self.before_unmap(part);
+                }
+                // Without memory for tables it stays as it is, and is tried again.
+                if memory::protect(part, own.permissions).is_ok() {
+                    self.others.contested.put(part, own);
+                }
+            }
+        }
     }
 
     /// Maps a part of a file at a place that was found for it.
@@ -130,6 +195,7 @@ impl System {
             }
             self.memory.note(piece, region);
         }
+        self.settle_shared();
         Ok(())
     }
 
@@ -148,15 +214,20 @@ impl System {
             }
             self.memory.note(piece, Region { permissions: both, backing });
         }
+        self.settle_shared();
         Ok(())
     }
 
     /// Makes a shared mapping longer or shorter, elsewhere if it may move and there is no room; what others share of it stays. Returns where it is.
+    /// Memory without a file ends where it did when it was made.
     ///
     /// # Errors
     /// `EFAULT`: it is not there whole. `ENOMEM`.
-    pub fn remap_shared(&mut self, old: PageRange, bytes: u64, moves: bool) -> Result<u64, Errno> {
+    pub fn remap_shared(&mut self, old: PageRange, bytes: u64, target: Target) -> Result<u64, Errno> {
         let (_, region) = self.memory.pieces(old).first().copied().filter(|_| self.memory.is_covered(old)).ok_or(Errno::EFAULT)?;
+        if let Target::At(address) = target {
+            return self.move_shared(old, region, pages(address, bytes)?);
+        }
         let end = old.start().checked_add(bytes).ok_or(Errno::ENOMEM)?;
         if let Some(rest) = PageRange::new(end, old.end()) {
             self.unmap(rest)?;
@@ -173,20 +244,38 @@ impl System {
         if let Some(grown) = grown.filter(|grown| self.memory.is_free(*grown) && self.others.shared.is_free(*grown)) {
             match file {
                 Some(file) => self.map_shared_node(grown, region.permissions, file)?,
-                None => self.map_shared(grown, region.permissions)?,
+                None => self.memory.map(grown, region.permissions, Backing::Beyond(None))?,
             }
+            self.claim(grown);
             return Ok(old.start());
         }
-        if !moves || file.is_some() {
+        if target == Target::Stay || file.is_some() {
             return Err(Errno::ENOMEM);
         }
         let place = self.free_shared(bytes)?;
-        self.map_shared(place, Permissions::READ_WRITE)?;
-        user::copy(place.start(), old.start(), old.bytes())?;
-        self.memory.protect(place, region.permissions)?;
+        self.move_shared(old, region, place)
+    }
+
+    /// Moves a shared mapping to where there is room for it. A file is joined there with what others have of it; memory without a file can move only if it is nobody else's.
+    fn move_shared(&mut self, old: PageRange, region: Region, to: PageRange) -> Result<u64, Errno> {
+        if let Some(file) = region.backing.node() {
+            let file = NodePages::new(file.node, file.sharing, to.start(), file.at(old.start()));
+            self.map_node(to, region.permissions, file)?;
+            self.claim(to);
+            self.unmap(old)?;
+            return Ok(to.start());
+        }
+        if self.is_of_others(old) {
+            return Err(Errno::ENOMEM);
+        }
         self.leave_shared(old);
-        self.memory.unmap(old)?;
-        Ok(place.start())
+        let moved = self.memory.remap(old, old.bytes().min(to.bytes()), Target::At(to.start()));
+        self.claim(old);
+        if let Some(rest) = PageRange::new(moved? + old.bytes(), to.end()) {
+            self.memory.map(rest, region.permissions, Backing::Beyond(None))?;
+        }
+        self.claim(to);
+        Ok(to.start())
     }
 
     /// Unmaps a range; what was mapped twice stays once.
@@ -213,9 +302,15 @@ impl System {
                 self.memory.forget(*part);
             }
             for (part, _) in self.memory.pieces(piece) {
-                self.others.shared.remove(part);
+                self.vacate(part);
             }
         }
+    }
+
+    /// Takes note that nobody has anything in a range any more.
+    pub(crate) fn vacate(&mut self, range: PageRange) {
+        self.others.shared.remove(range);
+        self.others.contested.remove(range);
     }
 
     /// Gives up all that the running process shares.

@@ -132,7 +132,12 @@ pub const TABLE: &[Call] = &[
     call(22, "pipe(pair=)", Full, open::pipe),
     call(23, "select(int, descriptors, descriptors, descriptors, timeval) sets", Full, poll::select),
     call(24, "sched_yield()", Full, processes::sched_yield),
-    call(25, "mremap(pointer, size, size, remap, moved) pointer", Full, memory::mremap),
+    call(
+        25,
+        "mremap(pointer, size, size, remap, moved) pointer",
+        Partial("shared memory that has no file moves only if no other process has it"),
+        memory::mremap,
+    ),
     call(26, "msync(pointer, size, sync)", Full, memory::msync),
     call(27, "mincore(pointer, size, pointer)", Partial("what is mapped is in memory"), resident::mincore),
     call(28, "madvise(pointer, size, advice)", Partial("dropping memory; other advice changes nothing"), memory::madvise),

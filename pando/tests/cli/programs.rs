@@ -58,6 +58,8 @@ parts! {
     mappings_that_move: "memory" C ["moving"];
     the_break: "memory" C ["break"];
     the_stack: "memory" C ["stack"];
+    memory_that_is_shared: "shared" C ["protecting"];
+    shared_memory_that_moves: "shared" C ["moving"];
     address_space_in_large_pieces: "reserving" C ["reserving"];
     advice_on_memory: "reserving" C ["advising"];
     stacks_that_grow_with_their_limit: "reserving" C ["deepening"];

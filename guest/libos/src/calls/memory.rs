@@ -13,7 +13,7 @@ use crate::files::tree::content::SIZE_MAX;
 use crate::memory::regions::{Backing, Blocks, NodePages, Sharing};
 use crate::memory::remap::Target;
 use crate::memory::{COPIED_MAX, LOWEST, pages};
-use crate::shared::is_shared;
+use crate::shared::{is_shared, shared_part};
 use crate::system::System;
 
 const MAP_SHARED: u64 = 1;
@@ -90,13 +90,9 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
         return map_for_all(system, range, permissions, file, sharing, (fd, offset));
     }
     let range = room(system, address, bytes, flags)?;
-    system.before_unmap(range);
-    system.leave_shared(range);
+    system.make_way(range)?;
     match file {
-        Mappable::Zero => {
-            let backing = if flags & MAP_STACK == 0 { Backing::Anonymous } else { Backing::Stack };
-            system.memory.map(range, permissions, backing)?;
-        }
+        Mappable::Zero => system.memory.map(range, permissions, zero_memory(flags))?,
         Mappable::Blocks { first, end } => {
             // Blocks are numbered with 32 bits; what lies beyond is beyond the file, too.
             let block = u32::try_from(offset / PAGE_SIZE).ok().and_then(|offset| first.block.0.checked_add(offset)).unwrap_or(end.0);
@@ -119,7 +115,17 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
             show(system, Backing::Node(pages), BlockNumber(0), fd)?;
         }
     }
+    system.claim(range);
     Ok(range.start())
+}
+
+/// What zero memory is mapped as.
+fn zero_memory(flags: u64) -> Backing {
+    match flags & MAP_TYPE {
+        MAP_PRIVATE if flags & MAP_STACK != 0 => Backing::Stack,
+        MAP_PRIVATE => Backing::Anonymous,
+        _ => Backing::Shared,
+    }
 }
 
 /// Bytes of the pages that are to be mapped.
@@ -184,7 +190,8 @@ fn room(system: &System, address: u64, bytes: u64, flags: u64) -> Result<PageRan
         }
         return Ok(range);
     }
-    let hinted = pages(hint, bytes).ok().filter(|range| range.start() >= LOWEST && system.memory.is_free(*range));
+    let may_be = |range: &PageRange| range.start() >= LOWEST && shared_part(*range).is_none() && system.memory.is_free(*range);
+    let hinted = pages(hint, bytes).ok().filter(may_be);
     hinted.map_or_else(|| system.memory.find(bytes, PAGE_SIZE), Ok)
 }
 
@@ -243,11 +250,7 @@ pub fn mprotect(system: &mut System, [address, length, protection, ..]: [u64; 6]
     if protection & PROT_GROWSDOWN != 0 {
         range = system.memory.down_the_stack(range).ok_or(Errno::EINVAL)?;
     }
-    if !permissions.readable() {
-        // What was written could not be taken over later.
-        system.before_unmap(range);
-    }
-    system.memory.protect(range, permissions)?;
+    system.protect(range, permissions)?;
     Ok(0)
 }
 
@@ -269,13 +272,21 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         _ => Target::Stay,
     };
     system.take_over_all();
-    if is_shared(old.start()) && !fixed {
-        return system.remap_shared(old, bytes, target == Target::Anywhere);
+    if let Target::At(address) = target {
+        let to = pages(address, bytes)?;
+        if to.start() < old.end() && old.start() < to.end() {
+            return Err(Errno::EINVAL);
+        }
+        system.make_way(to)?;
+    }
+    if is_shared(old.start()) {
+        return system.remap_shared(old, bytes, target);
     }
     let start = system.memory.remap(old, bytes, target)?;
     if let Some(grown) = PageRange::new(start + old.bytes().min(bytes), start + bytes) {
         system.fill_grown(grown)?;
     }
+    system.claim(pages(start, bytes)?);
     Ok(start)
 }
 

@@ -17,6 +17,8 @@ pub enum Backing {
     Reserved,
     /// Zero memory.
     Anonymous,
+    /// Zero memory that processes share.
+    Shared,
     /// Zero memory for a thread's stack, of which hardly anything is touched: in small pages, made when they are.
     Stack,
     /// A copy of bytes of a volume.
@@ -64,7 +66,7 @@ impl Backing {
         match self {
             Backing::Blocks(blocks) => blocks.sharing != Sharing::Private,
             Backing::Node(pages) | Backing::Beyond(Some(pages)) => pages.sharing != Sharing::Private,
-            Backing::Segment(_) => true,
+            Backing::Shared | Backing::Segment(_) => true,
             _ => false,
         }
     }

@@ -17,7 +17,7 @@ pub enum Target {
     Stay,
     /// Wherever there is room, if it cannot stay.
     Anywhere,
-    /// Here, over whatever is there.
+    /// Here, over whatever is there, which is elsewhere than the mapping.
     At(u64),
 }
 
@@ -25,7 +25,7 @@ impl AddressSpace {
     /// Gives the mapping `old` the length of `bytes`, a multiple of pages. Returns where it starts then.
     ///
     /// # Errors
-    /// `EFAULT`: it is not one mapping, whole. `EINVAL`: old and new place overlap, or the new one is none. `ENOMEM`.
+    /// `EFAULT`: it is not one mapping, whole. `EINVAL`: the new place is none. `ENOMEM`.
     pub fn remap(&mut self, old: PageRange, bytes: u64, target: Target) -> Result<u64, Errno> {
         let pieces = self.regions.pieces(old);
         let region = match pieces[..] {
@@ -56,9 +56,6 @@ impl AddressSpace {
                 self.find(new.bytes(), PAGE_SIZE)?
             }
         };
-        if to.start() < old.end() && old.start() < to.end() {
-            return Err(Errno::EINVAL);
-        }
         self.release(old, Content::Stays)?;
         for &(part, region) in &pieces {
             let start = to.start() + (part.start() - old.start());

@@ -37,6 +37,8 @@ pub struct Others {
     pub(super) waiters: Waiters,
     /// What is mapped where processes share memory.
     pub shared: Regions,
+    /// What of it processes have given different permissions, as it is mapped now.
+    pub(crate) contested: Regions,
     /// Threads that can run, each once.
     pub(super) queue: VecDeque<ThreadNumber>,
     /// Numbers above this were not given lately.
@@ -62,6 +64,7 @@ impl Others {
             zygotes: Zygotes::default(),
             waiters: Waiters::default(),
             shared: Regions::default(),
+            contested: Regions::default(),
             queue: VecDeque::new(),
             last_number: crate::process::FIRST,
             turn_began: now,
@@ -184,6 +187,7 @@ impl System {
         } else {
             self.retire(memory_before);
         }
+        self.settle_shared();
     }
 
     /// Adds the running thread's turn to what it has used.

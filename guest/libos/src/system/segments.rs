@@ -107,7 +107,7 @@ impl System {
         if object.what.is_removed && self.attachments(number) == 0 {
             // What cannot be given up now is lost to the cell.
             let _ = memory::unmap(pages);
-            self.others.shared.remove(pages);
+            self.vacate(pages);
             self.ipc.segments.remove(number);
         }
     }

@@ -57,6 +57,10 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
                 let _ = write!(line, "{offset:08x} 00:{device:02x} {number} ");
                 files.path_by(file.name.as_ref(), Some(file.place))
             }
+            None if region.backing == Backing::Shared => {
+                line += "00000000 00:01 1 ";
+                b"/dev/zero (deleted)".to_vec()
+            }
             None => {
                 line += "00000000 00:00 0 ";
                 memory.name_of(range).as_bytes().to_vec()

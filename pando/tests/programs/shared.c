@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Memory that a process shares with its child: what each of them may do with it is its own affair.
+#define _GNU_SOURCE
+#include "holds.h"
+#include "show.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096L
+
+static sigjmp_buf back;
+static int pipes[2][2];
+
+static void on_fault(int number, siginfo_t *information, void *context)
+{
+	(void)context;
+	siglongjmp(back, number * 100 + information->si_code);
+}
+
+static void catch(void)
+{
+	struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+	sigaction(SIGSEGV, &action, NULL), sigaction(SIGBUS, &action, NULL);
+}
+
+// What reading a byte, or writing it, gives: the byte, or a signal with its code.
+static int look(volatile char *at)
+{
+	int fault = sigsetjmp(back, 1);
+	return fault ? fault : *at;
+}
+
+static int put(volatile char *at, char value)
+{
+	int fault = sigsetjmp(back, 1);
+	return fault ? fault : (*at = value);
+}
+
+// What the line of a mapping says of it: its permissions, and its name.
+static void tell(const char *at)
+{
+	char line[512], permissions[8], name[256];
+	unsigned long start, end;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (maps && fgets(line, sizeof line, maps)) {
+		name[0] = 0;
+		int fields = sscanf(line, "%lx-%lx %7s %*s %*s %*s %255[^\n]", &start, &end, permissions, name);
+		if (fields >= 3 && start <= (unsigned long)at && (unsigned long)at < end)
+			printf("%s %s\n", permissions, name);
+	}
+	fclose(maps);
+	fflush(stdout);
+}
+
+// The processes take turns: one says that it is done and waits until the other is.
+static void turn(int own)
+{
+	char byte = 0;
+	if (write(pipes[!own][1], &byte, 1) != 1 || read(pipes[own][0], &byte, 1) != 1)
+		_exit(3);
+}
+
+static void child(char *area)
+{
+	SHOW(mprotect(area, PAGE, PROT_READ));
+	SHOW(put(area, 1)), SHOW(look(area));
+	SHOW(mprotect(area + PAGE, PAGE, PROT_NONE));
+	SHOW(look(area + PAGE));
+	turn(1);
+	SHOW(look(area)), SHOW(put(area, 2)), SHOW(look(area + PAGE));
+	SHOW(mprotect(area, 3 * PAGE, PROT_READ | PROT_WRITE));
+	SHOW(look(area + PAGE)), SHOW(put(area + 2 * PAGE, 30));
+	SHOW(madvise(area, 3 * PAGE, MADV_DONTNEED));
+	SHOW(look(area)), SHOW(look(area + 2 * PAGE));
+	turn(1);
+	SHOW(look(area)), SHOW(put(area, 40)), SHOW(put(area + 2 * PAGE, 41));
+	SHOW(munmap(area, PAGE));
+	_exit(0);
+}
+
+static void protecting(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch();
+	SHOW(pipe(pipes[0]) + pipe(pipes[1]));
+	char *area = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	tell(area);
+	if (!fork())
+		child(area);
+	char byte;
+	SHOW(read(pipes[0][0], &byte, 1));
+	SHOW(look(area)), SHOW(put(area, 10)), SHOW(put(area + PAGE, 20));
+	turn(0);
+	SHOW(look(area + 2 * PAGE));
+	SHOW(mprotect(area, PAGE, PROT_READ)), SHOW(mprotect(area + 2 * PAGE, PAGE, PROT_NONE));
+	SHOW(put(area, 11)), SHOW(look(area + 2 * PAGE));
+	if (write(pipes[1][1], &byte, 1) != 1)
+		return;
+	SHOW(wait(NULL) > 0);
+	SHOW(put(area, 12)), SHOW(look(area)), SHOW(look(area + 2 * PAGE));
+	tell(area), tell(area + 2 * PAGE);
+	SHOW(mprotect(area, 3 * PAGE, PROT_READ));
+	SHOW(look(area + 2 * PAGE)), SHOW(put(area + 2 * PAGE, 13));
+}
+
+// What nobody may touch at first; what moves, and what grows past the end that it had when it was made.
+static void moving(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch();
+	char *area = mmap(NULL, 4 * PAGE, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	SHOW(look(area)), SHOW(mprotect(area, 4 * PAGE, PROT_READ | PROT_WRITE)), SHOW(put(area, 1)), SHOW(put(area + 3 * PAGE, 4));
+	SHOW(madvise(area, PAGE, MADV_FREE)), SHOW(madvise(area, 4 * PAGE, MADV_DONTNEED)), SHOW(look(area));
+	char *room = mmap(NULL, 16 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	SHOW(mremap(area, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, area + PAGE) == MAP_FAILED), SHOW(look(area));
+	SHOW(mremap(area, 4 * PAGE, 6 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room + PAGE) == room + PAGE);
+	SHOW(look(area)), SHOW(look(room)), SHOW(look(room + PAGE)), SHOW(look(room + 4 * PAGE)), SHOW(put(room + 4 * PAGE, 5)), SHOW(look(room + 5 * PAGE));
+	SHOW(look(room + 7 * PAGE));
+	tell(room + PAGE);
+	SHOW(madvise(room + PAGE, 4 * PAGE, MADV_DONTNEED)), SHOW(look(room + PAGE));
+	char *small = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	SHOW(put(small, 7));
+	char *grown = mremap(small, PAGE, 3 * PAGE, MREMAP_MAYMOVE);
+	SHOW(grown != MAP_FAILED), SHOW(look(grown)), SHOW(look(grown + PAGE)), SHOW(put(grown + 2 * PAGE, 1));
+	SHOW(munmap(grown, 3 * PAGE)), SHOW(look(grown));
+	int memory = memfd_create("memory", 0);
+	SHOW(ftruncate(memory, 3 * PAGE));
+	char *shown = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	SHOW(put(shown + PAGE, 8));
+	SHOW(mremap(shown + PAGE, 2 * PAGE, 3 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room + 10 * PAGE) == room + 10 * PAGE);
+	SHOW(look(room + 10 * PAGE)), SHOW(put(room + 11 * PAGE, 9)), SHOW(look(room + 12 * PAGE)), SHOW(look(shown + PAGE)), SHOW(look(shown));
+	char byte;
+	SHOW(pread(memory, &byte, 1, 2 * PAGE)), SHOW(byte);
+	SHOW(mmap(room + 2 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == room + 2 * PAGE);
+	SHOW(put(room + 2 * PAGE, 3)), SHOW(madvise(room + 2 * PAGE, PAGE, MADV_DONTNEED)), SHOW(look(room + 2 * PAGE));
+}
+
+static const struct part PARTS[] = {{"protecting", protecting}, {"moving", moving}, {0}};
+
+int main(int count, char **arguments)
+{
+	return run_part(PARTS, count, arguments);
+}
