@@ -11,9 +11,23 @@
 
 extern crate alloc;
 
+mod agenda;
 mod config;
+mod connection;
+mod datagram;
+mod hear;
+mod limits;
+mod lingering;
+mod messages;
+mod neighbours;
+mod network;
+mod news;
 mod outlet;
+mod packet;
+mod port;
+mod speak;
 mod stack;
+mod strangers;
 mod words;
 
 pub use config::{Config, KeepAlive, TcpOptions};

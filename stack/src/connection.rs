@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection: a smoltcp socket alone in its set, and what smoltcp does not know of it.
+//!
+//! smoltcp's clock runs [`PACE`] times as fast as everybody's, because its shortest time before sending again is a second, which is
+//! an age between cells; so it is Linux's 200 ms.
+
+use alloc::vec;
+use core::time::Duration;
+
+use smoltcp::iface::{Interface, SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
+use smoltcp::time::Instant;
+
+use crate::port::{Port, Said};
+use crate::{Failure, TcpOptions, Tuple, limits};
+
+/// How much faster smoltcp's clock runs.
+const PACE: u64 = 5;
+
+/// A moment as smoltcp has it.
+pub(crate) fn paced(moment: u64) -> Instant {
+    Instant::from_micros((moment / 1000).saturating_mul(PACE).min(i64::MAX as u64) as i64)
+}
+
+/// A moment of smoltcp's, not before it.
+fn unpaced(moment: Instant) -> u64 {
+    (moment.total_micros().max(0) as u64).saturating_mul(1000).div_ceil(PACE)
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A span as smoltcp has it, and not none.
+fn paced_span(span: Duration) -> smoltcp::time::Duration {
+    smoltcp::time::Duration::from_micros((nanoseconds(span) / 1000).saturating_mul(PACE).clamp(1, 1 << 40))
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It was asked for by this side.
+    Opening,
+    Open,
+    /// It carries nothing any more; what arrived may be unread.
+    Over,
+}
+
+/// What a look at a connection found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Opened,
+    /// More to read, or the end of it.
+    Data,
+    Room,
+    /// The other side broke it.
+    Broken,
+    /// Both sides have finished, and this side's last word may have to be said again.
+    Lingers,
+    /// Both sides have finished.
+    Ended,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) tuple: Tuple,
+    pub(crate) stage: Stage,
+    pub(crate) options: TcpOptions,
+    /// It was a stranger's wish.
+    pub(crate) is_incoming: bool,
+    /// Why it broke.
+    pub(crate) failure: Failure,
+    /// Nobody knows its name any more, since then.
+    pub(crate) left: Option<u64>,
+    /// It stands among those that have something to say.
+    pub(crate) is_dirty: bool,
+    /// What its user will be told, as bits, in their order.
+    pub(crate) news: u8,
+    /// It stands among those that have news.
+    pub(crate) has_news: bool,
+    pub(crate) said: Said,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    state: State,
+    /// The user has finished.
+    finishing: bool,
+    /// It was broken by this side, and the other side does not know yet.
+    owes_reset: bool,
+    wants_room: bool,
+    /// Bytes that could be read at the last look.
+    readable: usize,
+    /// When the other side was last heard.
+    heard: u64,
+    /// Since when it has owed an answer, or been heard without giving all of it.
+    waits: Option<u64>,
+}
+
+impl Connection {
+    /// One with nothing said yet, whose socket is still to be told to listen or to connect.
+    pub(crate) fn new(tuple: Tuple, buffer: usize, now: u64) -> Self {
+        let mut socket = Socket::new(SocketBuffer::new(vec![0; buffer]), SocketBuffer::new(vec![0; buffer]));
+        socket.set_congestion_control(CongestionControl::Reno);
+        let mut sockets = SocketSet::new(vec![]);
+        let handle = sockets.add(socket);
+        let mut connection = Self {
+            tuple,
+            stage: Stage::Opening,
+            options: TcpOptions::default(),
+            is_incoming: false,
+            failure: Failure::Reset,
+            left: None,
+            is_dirty: false,
+            news: 0,
+            has_news: false,
+            said: Said::default(),
+            sockets,
+            handle,
+            state: State::Closed,
+            finishing: false,
+            owes_reset: false,
+            wants_room: false,
+            readable: 0,
+            heard: now,
+            waits: Some(now),
+        };
+        connection.set(TcpOptions::default());
+        connection
+    }
+
+    pub(crate) fn socket(&self) -> &Socket<'static> {
+        self.sockets.get(self.handle)
+    }
+
+    pub(crate) fn socket_mut(&mut self) -> &mut Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// Asks the other side. Whether the ends can be used.
+    pub(crate) fn connect(&mut self, interface: &mut Interface) -> bool {
+        let Tuple { local, remote } = self.tuple;
+        let connected = self.sockets.get_mut::<Socket>(self.handle).connect(interface.context(), remote, local).is_ok();
+        self.state = self.socket().state();
+        connected
+    }
+
+    pub(crate) fn set(&mut self, options: TcpOptions) {
+        self.options = options;
+        let socket = self.socket_mut();
+        socket.set_nagle_enabled(!options.no_delay);
+        socket.set_hop_limit(Some(options.hops.max(1)));
+        if options.keep_alive.is_none() {
+            socket.set_keep_alive(None);
+        }
+    }
+
+    /// Hears a packet of this connection.
+    pub(crate) fn hear(&mut self, interface: &mut Interface, port: &mut Port, now: u64) {
+        self.heard = now;
+        self.waits = self.waits.map(|_| now);
+        let socket = self.socket_mut();
+        socket.set_keep_alive(None);
+        interface.poll_ingress_single(paced(now), port, &mut self.sockets);
+    }
+
+    /// Says one packet, if there is one to say.
+    pub(crate) fn speak(&mut self, interface: &mut Interface, port: &mut Port, now: u64) {
+        if let Some(keep_alive) = self.options.keep_alive
+            && now >= self.heard.saturating_add(nanoseconds(keep_alive.idle))
+            && self.socket().keep_alive().is_none()
+        {
+            self.socket_mut().set_keep_alive(Some(paced_span(keep_alive.interval)));
+        }
+        interface.poll_egress(paced(now), port, &mut self.sockets);
+    }
+
+    /// When it must be looked at next.
+    pub(crate) fn deadline(&mut self, interface: &mut Interface, now: u64) -> Option<u64> {
+        let asked = interface.poll_at(paced(now), &self.sockets).map(unpaced);
+        let given_up = self.waits.map(|since| since.saturating_add(self.patience()));
+        let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).map(|keep_alive| {
+            let idle = self.heard.saturating_add(nanoseconds(keep_alive.idle));
+            if now < idle { idle } else { idle.saturating_add(nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into())) }
+        });
+        let half_closed = self.left.filter(|_| self.state == State::FinWait2).map(|left| left.saturating_add(limits::HALF_CLOSED));
+        [asked, given_up, silent, half_closed].into_iter().flatten().min()
+    }
+
+    /// Whether the other side has not answered for too long.
+    pub(crate) fn is_given_up(&self, now: u64) -> bool {
+        let unanswered = self.waits.is_some_and(|since| now >= since.saturating_add(self.patience()));
+        let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).is_some_and(|keep_alive| {
+            let questions = nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into());
+            now >= self.heard.saturating_add(nanoseconds(keep_alive.idle)).saturating_add(questions)
+        });
+        let half_closed = self.state == State::FinWait2 && self.left.is_some_and(|left| now >= left.saturating_add(limits::HALF_CLOSED));
+        unanswered || silent || half_closed
+    }
+
+    fn patience(&self) -> u64 {
+        let patience = nanoseconds(self.options.patience);
+        if self.stage == Stage::Opening { patience.min(limits::OPENING) } else { patience }
+    }
+
+    fn is_silence_watched(&self) -> bool {
+        self.stage == Stage::Open && self.waits.is_none()
+    }
+
+    /// Looks what has changed, and calls `tell` with each change.
+    pub(crate) fn look(&mut self, now: u64, tell: &mut dyn FnMut(Change)) {
+        let before = self.state;
+        let state = self.socket().state();
+        self.state = state;
+        if self.stage == Stage::Opening && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
+            self.stage = Stage::Open;
+            tell(Change::Opened);
+            if self.finishing {
+                self.socket_mut().close();
+                self.state = self.socket().state();
+            }
+        }
+        let readable = self.socket().recv_queue();
+        if readable > self.readable || (has_finished(state) && !has_finished(before) && state != State::Closed) {
+            tell(Change::Data);
+        }
+        self.readable = readable;
+        if self.wants_room && self.writable() >= self.socket().send_capacity() / 4 {
+            self.wants_room = false;
+            tell(Change::Room);
+        }
+        let owed = !matches!(state, State::Closed | State::TimeWait | State::FinWait2)
+            && (self.stage == Stage::Opening
+                || self.socket().send_queue() > 0
+                || matches!(state, State::FinWait1 | State::Closing | State::LastAck));
+        self.waits = owed.then(|| self.waits.unwrap_or(now));
+        if self.stage != Stage::Over && matches!(state, State::Closed | State::TimeWait) {
+            self.stage = Stage::Over;
+            self.waits = None;
+            tell(match (before, state) {
+                (_, State::TimeWait) => Change::Lingers,
+                (State::LastAck, _) => Change::Ended,
+                _ => Change::Broken,
+            });
+        }
+    }
+
+    /// Bytes that can be sent at once.
+    pub(crate) fn writable(&self) -> usize {
+        let socket = self.socket();
+        if socket.may_send() && !self.finishing { socket.send_capacity() - socket.send_queue() } else { 0 }
+    }
+
+    pub(crate) fn send(&mut self, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
+        let mut sent = 0;
+        // The room is a ring: in two pieces at most.
+        for _ in 0..2 {
+            let room = self.writable();
+            if room == 0 {
+                break;
+            }
+            let mut is_taken = true;
+            let written = self.socket_mut().send(|piece| {
+                let written = give(piece).min(piece.len());
+                is_taken = written == piece.len();
+                (written, written)
+            });
+            sent += written.unwrap_or(0);
+            if !is_taken {
+                break;
+            }
+        }
+        self.wants_room = self.wants_room || self.writable() == 0;
+        sent
+    }
+
+    pub(crate) fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> usize) -> usize {
+        let mut received = 0;
+        for _ in 0..2 {
+            if self.socket().recv_queue() == 0 {
+                break;
+            }
+            let mut is_taken = true;
+            let read = self.socket_mut().recv(|piece| {
+                let read = take(piece).min(piece.len());
+                is_taken = read == piece.len();
+                (read, read)
+            });
+            received += read.unwrap_or(0);
+            if !is_taken {
+                break;
+            }
+        }
+        self.readable = self.socket().recv_queue();
+        received
+    }
+
+    pub(crate) fn has_finished(&self) -> bool {
+        self.stage == Stage::Over || has_finished(self.state)
+    }
+
+    /// Nothing more will be given to be sent.
+    pub(crate) fn finish(&mut self, now: u64) {
+        self.finishing = true;
+        if self.stage == Stage::Open {
+            self.waits.get_or_insert(now);
+            self.socket_mut().close();
+            self.state = self.socket().state();
+        }
+    }
+
+    /// Breaks it. The other side is told, if there is one.
+    pub(crate) fn abort(&mut self) {
+        if self.stage == Stage::Over {
+            return;
+        }
+        self.owes_reset = self.stage == Stage::Open;
+        self.socket_mut().abort();
+        (self.state, self.stage, self.waits) = (State::Closed, Stage::Over, None);
+    }
+
+    /// The other side is still to be told that it broke.
+    pub(crate) const fn owes_reset(&self) -> bool {
+        self.owes_reset
+    }
+
+    /// The other side need not be told any more.
+    pub(crate) const fn forgive_reset(&mut self) {
+        self.owes_reset = false;
+    }
+
+    /// Both sides have finished, and this side's last word may have to be said again.
+    pub(crate) fn has_lingered(&self) -> bool {
+        self.state == State::TimeWait
+    }
+}
+
+/// The other side will send no more.
+fn has_finished(state: State) -> bool {
+    matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed)
+}

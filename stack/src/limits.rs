@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every bound and every span of time that is not the user's to set, with its reason. Spans are in nanoseconds.
+
+/// A second.
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+/// Neighbours that are remembered: a network of a few thousand cells, half a MiB.
+pub(crate) const NEIGHBOURS: usize = 4096;
+/// How long a neighbour that says nothing is taken to be there still.
+pub(crate) const KNOWN: u64 = 60 * SECOND;
+/// Questions for a neighbour before it is given up: Linux asks three times too.
+pub(crate) const QUESTIONS: u32 = 3;
+/// Between two of them.
+pub(crate) const BETWEEN_QUESTIONS: u64 = SECOND;
+/// Packets that wait for one neighbour: the first of a talk, not a flood.
+pub(crate) const PACKETS_FOR_A_NEIGHBOUR: usize = 8;
+
+/// How long a stranger is waited for before it is answered once more; twice as long each time.
+pub(crate) const ANSWER_AGAIN: u64 = SECOND;
+/// Answers that a stranger gets: half a minute in all.
+pub(crate) const ANSWERS: u32 = 5;
+/// How long a stranger may be held: as long as it knocks, on Linux.
+pub(crate) const HELD: u64 = 130 * SECOND;
+/// How long a connection may take to open: what Linux's six retries come to.
+pub(crate) const OPENING: u64 = 127 * SECOND;
+
+/// How long an ended connection answers what was lost at its end. TCP asks for four minutes, Linux takes one, and on a link of microseconds ten seconds
+/// are an age.
+pub(crate) const LINGER: u64 = 10 * SECOND;
+/// How many do: a thousand ends a second.
+pub(crate) const LINGERING: usize = 16_384;
+/// How long the other side of a connection that nobody here knows any more may keep its half open: Linux's `tcp_fin_timeout`.
+pub(crate) const HALF_CLOSED: u64 = 60 * SECOND;
+
+/// Frames that a connection sends before another has its turn.
+pub(crate) const TURN: usize = 16;
+/// How long a connection rests that wants to be looked at and has nothing to say.
+pub(crate) const REST: u64 = SECOND / 1000;
+
+/// Bytes of datagrams and echoes that wait for the user. More are lost.
+pub(crate) const WAITING_BYTES: usize = 1 << 20;
+/// Of each, what its place in the queue costs beside its bytes.
+pub(crate) const PLACE: usize = 128;

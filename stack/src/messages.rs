@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ARP, and ICMP of both versions: who has which address, echoes, and what could not be reached.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol, Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv4Repr,
+    Icmpv6DstUnreachable, Icmpv6Message, Icmpv6Packet, Icmpv6Repr, IpProtocol, IpRepr, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr,
+    NdiscNeighborFlags, NdiscRepr, RawHardwareAddress, TcpRepr,
+};
+
+use crate::connection::Stage;
+use crate::hear::Context;
+use crate::network::Audience;
+use crate::packet::{Ends, Mac, Packet};
+use crate::{Echo, Error, Failure, Happening, Obstacle, Outlet, Stack, Tuple};
+
+/// Bytes of a packet that are sent back with the reason why it did not arrive: what fits into the shortest packets that every link carries.
+const QUOTED4: usize = 576 - 20 - 8 - 20;
+const QUOTED6: usize = 1280 - 40 - 8 - 40;
+
+impl Stack {
+    pub(crate) fn hear_arp(&mut self, bytes: &[u8], from: Mac, now: u64, outlet: &mut dyn Outlet) -> Option<()> {
+        let ArpRepr::EthernetIpv4 { operation, source_hardware_addr, source_protocol_addr, target_protocol_addr, .. } =
+            ArpRepr::parse(&ArpPacket::new_checked(bytes).ok()?).ok()?
+        else {
+            return None;
+        };
+        let is_sound = source_hardware_addr == EthernetAddress(from)
+            && self.network.is_sender(source_protocol_addr.into())
+            && self.network.is_near(source_protocol_addr.into())
+            && self.network.is_own(target_protocol_addr.into());
+        if !is_sound {
+            return None;
+        }
+        let waiting = self.neighbours.learn(source_protocol_addr.into(), from, now);
+        if operation == ArpOperation::Request {
+            let answer = ArpRepr::EthernetIpv4 {
+                operation: ArpOperation::Reply,
+                source_hardware_addr: EthernetAddress(self.network.mac),
+                source_protocol_addr: target_protocol_addr,
+                target_hardware_addr: source_hardware_addr,
+                target_protocol_addr: source_protocol_addr,
+            };
+            let ends = Ends { from: self.network.mac, to: from };
+            let is_said = ends.frame(outlet, EthernetProtocol::Arp, answer.buffer_len(), |room| {
+                answer.emit(&mut ArpPacket::new_unchecked(room));
+            });
+            self.counts.sent += u64::from(is_said);
+        }
+        self.go_on(waiting, from, outlet);
+        Some(())
+    }
+
+    pub(crate) fn hear_icmp4(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
+        let message = Icmpv4Packet::new_checked(packet.payload).ok()?;
+        let (obstacle, quoted) = match message.msg_type() {
+            Icmpv4Message::EchoRequest if self.network.is_own(packet.destination) => {
+                let Icmpv4Repr::EchoRequest { ident, seq_no, data } = Icmpv4Repr::parse(&message, &self.capabilities.checksum).ok()? else {
+                    return None;
+                };
+                let answer = Icmpv4Repr::EchoReply { ident, seq_no, data };
+                self.say_icmp4(packet.destination, packet.source, &answer, 64, context.from, context.outlet);
+                return Some(());
+            }
+            Icmpv4Message::EchoReply => {
+                let Icmpv4Repr::EchoReply { ident, seq_no, data } = Icmpv4Repr::parse(&message, &self.capabilities.checksum).ok()? else {
+                    return None;
+                };
+                self.hear_echo(packet, ident, seq_no, data);
+                return Some(());
+            }
+            Icmpv4Message::DstUnreachable => (obstacle4(message.msg_code()), message.data()),
+            Icmpv4Message::TimeExceeded => (Obstacle::TooFar, message.data()),
+            _ => return None,
+        };
+        self.hear_obstacle(quoted, obstacle)
+    }
+
+    pub(crate) fn hear_icmp6(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
+        let (IpAddr::V6(source), IpAddr::V6(destination)) = (packet.source, packet.destination) else { return None };
+        let message = Icmpv6Packet::new_checked(packet.payload).ok()?;
+        let (obstacle, quoted) = match message.msg_type() {
+            Icmpv6Message::EchoRequest | Icmpv6Message::EchoReply | Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert => {
+                return match Icmpv6Repr::parse(&source, &destination, &message, &self.capabilities.checksum).ok()? {
+                    Icmpv6Repr::EchoRequest { ident, seq_no, data } if self.network.is_own(packet.destination) => {
+                        let answer = Icmpv6Repr::EchoReply { ident, seq_no, data };
+                        let is_said = self.say_icmp6(packet.destination, packet.source, &answer, 64, context.from, context.outlet);
+                        self.counts.sent += u64::from(is_said);
+                        Some(())
+                    }
+                    Icmpv6Repr::EchoReply { ident, seq_no, data } => {
+                        self.hear_echo(packet, ident, seq_no, data);
+                        Some(())
+                    }
+                    Icmpv6Repr::Ndisc(talk) => self.hear_neighbour(packet, &talk, context),
+                    _ => None,
+                };
+            }
+            Icmpv6Message::DstUnreachable => (obstacle6(message.msg_code()), message.payload()),
+            Icmpv6Message::PktTooBig => (Obstacle::TooLong, message.payload()),
+            Icmpv6Message::TimeExceeded => (Obstacle::TooFar, message.payload()),
+            Icmpv6Message::ParamProblem => (Obstacle::Port, message.payload()),
+            _ => return None,
+        };
+        self.hear_obstacle(quoted, obstacle)
+    }
+
+    /// A neighbour asks who has an address, or says that it has one. Hops of 255 say that it is a neighbour.
+    fn hear_neighbour(&mut self, packet: &Packet, talk: &NdiscRepr, context: &mut Context) -> Option<()> {
+        let is_from = |lladdr: Option<RawHardwareAddress>| lladdr.is_none_or(|address| address.as_bytes() == context.from);
+        if packet.hops != 255 || !self.network.is_near(packet.source) {
+            return None;
+        }
+        match *talk {
+            NdiscRepr::NeighborSolicit { target_addr, lladdr } if is_from(lladdr) && self.network.is_own(target_addr.into()) => {
+                let waiting = self.neighbours.learn(packet.source, context.from, context.now);
+                let answer = NdiscRepr::NeighborAdvert {
+                    flags: NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE,
+                    target_addr,
+                    lladdr: Some(EthernetAddress(self.network.mac).into()),
+                };
+                let is_said =
+                    self.say_icmp6(target_addr.into(), packet.source, &Icmpv6Repr::Ndisc(answer), 255, context.from, context.outlet);
+                self.counts.sent += u64::from(is_said);
+                self.go_on(waiting, context.from, context.outlet);
+                Some(())
+            }
+            NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } if is_from(lladdr) && self.network.is_sender(target_addr.into()) => {
+                if !self.neighbours.is_wanted(target_addr.into()) {
+                    return None;
+                }
+                let waiting = self.neighbours.learn(target_addr.into(), context.from, context.now);
+                self.go_on(waiting, context.from, context.outlet);
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn hear_echo(&mut self, packet: &Packet, identity: u16, sequence: u16, bytes: &[u8]) {
+        self.news.post(Happening::Echo(Echo {
+            local: packet.destination,
+            remote: packet.source,
+            identity,
+            sequence,
+            bytes: Vec::from(bytes),
+            hops: packet.hops,
+        }));
+    }
+
+    /// The packet that begins with `quoted` met an obstacle. The end of it may be cut off.
+    pub(crate) fn hear_obstacle(&mut self, quoted: &[u8], obstacle: Obstacle) -> Option<()> {
+        let (protocol, local, remote, payload): (_, IpAddr, IpAddr, _) = match quoted.first()? >> 4 {
+            4 if quoted.len() >= 20 => {
+                let header = Ipv4Packet::new_unchecked(quoted);
+                let payload = quoted.get(usize::from(header.header_len()).max(20)..)?;
+                (header.next_header(), header.src_addr().into(), header.dst_addr().into(), payload)
+            }
+            6 if quoted.len() >= 40 => {
+                let header = Ipv6Packet::new_unchecked(quoted);
+                (header.next_header(), header.src_addr().into(), header.dst_addr().into(), &quoted[40..])
+            }
+            _ => return None,
+        };
+        self.network.audience(local)?;
+        let port = |at: usize| payload.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        let (source, destination) = match protocol {
+            IpProtocol::Tcp | IpProtocol::Udp => (port(0)?, port(2)?),
+            IpProtocol::Icmp | IpProtocol::Icmpv6 => (0, 0),
+            _ => return None,
+        };
+        let tuple = Tuple { local: SocketAddr::new(local, source), remote: SocketAddr::new(remote, destination) };
+        if protocol != IpProtocol::Tcp {
+            self.news.post(Happening::Unreachable { local: tuple.local, remote: tuple.remote, obstacle });
+            return Some(());
+        }
+        // What is open goes on: the obstacle may pass, and anybody can claim one.
+        let id = *self.tuples.get(&tuple)?;
+        if self.connections.get(&id)?.stage == Stage::Opening && obstacle != Obstacle::TooLong {
+            self.break_off(id, Failure::Unreachable(obstacle));
+        }
+        Some(())
+    }
+
+    /// Tells the sender of a packet that it did not arrive, if it was for this stack alone.
+    pub(crate) fn say_unreachable(&mut self, packet: &Packet, obstacle: Obstacle, context: &mut Context) -> Option<()> {
+        if context.audience == Audience::Own {
+            self.send_back(packet, obstacle, context.from, context.outlet);
+        }
+        Some(())
+    }
+
+    /// Tells a stranger that its knock did not arrive.
+    pub(crate) fn say_unreachable_to(&mut self, tuple: &Tuple, syn: &TcpRepr, obstacle: Obstacle, to: Mac, outlet: &mut dyn Outlet) {
+        let (source, destination) = (tuple.remote.ip(), tuple.local.ip());
+        let header = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, syn.buffer_len(), 64);
+        let mut bytes = alloc::vec![0; header.buffer_len()];
+        let sums = &self.capabilities.checksum;
+        header.emit(&mut bytes[..], sums);
+        let segment = &mut bytes[header.header_len()..];
+        syn.emit(&mut smoltcp::wire::TcpPacket::new_unchecked(segment), &source.into(), &destination.into(), sums);
+        if let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)) {
+            self.send_back(&packet, obstacle, to, outlet);
+        }
+    }
+
+    fn send_back(&mut self, packet: &Packet, obstacle: Obstacle, to: Mac, outlet: &mut dyn Outlet) {
+        let quoted = |most: usize| &packet.payload[..packet.payload.len().min(most)];
+        match (packet.source, packet.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let header = Ipv4Repr {
+                    src_addr: source,
+                    dst_addr: destination,
+                    next_header: packet.protocol,
+                    payload_len: packet.payload.len(),
+                    hop_limit: packet.hops,
+                };
+                let what = Icmpv4Repr::DstUnreachable { reason: reason4(obstacle), header, data: quoted(QUOTED4) };
+                self.say_icmp4(packet.destination, packet.source, &what, 64, to, outlet);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let header = Ipv6Repr {
+                    src_addr: source,
+                    dst_addr: destination,
+                    next_header: packet.protocol,
+                    payload_len: packet.payload.len(),
+                    hop_limit: packet.hops,
+                };
+                let what = Icmpv6Repr::DstUnreachable { reason: reason6(obstacle), header, data: quoted(QUOTED6) };
+                let is_said = self.say_icmp6(packet.destination, packet.source, &what, 64, to, outlet);
+                self.counts.sent += u64::from(is_said);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for an echo.
+    pub fn ping(&mut self, echo: &Echo, now: u64, outlet: &mut dyn Outlet) -> Result<(), Error> {
+        let (ident, seq_no, data) = (echo.identity, echo.sequence, &echo.bytes[..]);
+        let sums = self.capabilities.checksum.clone();
+        let header = |protocol, length| IpRepr::new(echo.local.into(), echo.remote.into(), protocol, length, echo.hops.max(1));
+        match (echo.local, echo.remote) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => {
+                let question = Icmpv4Repr::EchoRequest { ident, seq_no, data };
+                let header = header(IpProtocol::Icmp, question.buffer_len());
+                self.send_packet(&header, now, outlet, &mut |room| question.emit(&mut Icmpv4Packet::new_unchecked(room), &sums))
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                let question = Icmpv6Repr::EchoRequest { ident, seq_no, data };
+                let header = header(IpProtocol::Icmpv6, question.buffer_len());
+                self.send_packet(&header, now, outlet, &mut |room| {
+                    question.emit(&local, &remote, &mut Icmpv6Packet::new_unchecked(room), &sums);
+                })
+            }
+            _ => Err(Error::Unaddressable),
+        }
+    }
+
+    fn say_icmp4(&mut self, from: IpAddr, remote: IpAddr, what: &Icmpv4Repr, hops: u8, to: Mac, outlet: &mut dyn Outlet) {
+        let header = IpRepr::new(from.into(), remote.into(), IpProtocol::Icmp, what.buffer_len(), hops);
+        let sums = &self.capabilities.checksum;
+        let is_said = Ends { from: self.network.mac, to }.packet(outlet, &header, sums, |room| {
+            what.emit(&mut Icmpv4Packet::new_unchecked(room), sums);
+        });
+        self.counts.sent += u64::from(is_said);
+    }
+}
+
+const fn obstacle4(code: u8) -> Obstacle {
+    match code {
+        0 | 5 | 6 | 11 => Obstacle::Network,
+        2 | 3 => Obstacle::Port,
+        4 => Obstacle::TooLong,
+        9 | 10 | 13 => Obstacle::Forbidden,
+        _ => Obstacle::Host,
+    }
+}
+
+const fn obstacle6(code: u8) -> Obstacle {
+    match code {
+        0 => Obstacle::Network,
+        1 | 5 | 6 => Obstacle::Forbidden,
+        4 => Obstacle::Port,
+        _ => Obstacle::Host,
+    }
+}
+
+const fn reason4(obstacle: Obstacle) -> Icmpv4DstUnreachable {
+    match obstacle {
+        Obstacle::Network | Obstacle::TooFar => Icmpv4DstUnreachable::NetUnreachable,
+        Obstacle::Host => Icmpv4DstUnreachable::HostUnreachable,
+        Obstacle::Port => Icmpv4DstUnreachable::PortUnreachable,
+        Obstacle::Forbidden => Icmpv4DstUnreachable::CommProhibited,
+        Obstacle::TooLong => Icmpv4DstUnreachable::FragRequired,
+    }
+}
+
+const fn reason6(obstacle: Obstacle) -> Icmpv6DstUnreachable {
+    match obstacle {
+        Obstacle::Network | Obstacle::TooFar => Icmpv6DstUnreachable::NoRoute,
+        Obstacle::Host | Obstacle::TooLong => Icmpv6DstUnreachable::AddrUnreachable,
+        Obstacle::Port => Icmpv6DstUnreachable::PortUnreachable,
+        Obstacle::Forbidden => Icmpv6DstUnreachable::AdminProhibit,
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where smoltcp meets the link: it is given one packet at most, and what it writes goes straight into the outlet.
+
+use alloc::vec;
+
+use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
+
+use crate::Outlet;
+use crate::lingering::LastWord;
+use crate::packet::{Ends, HEADER};
+
+/// What smoltcp said through a port.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Said {
+    /// Frames.
+    pub(crate) frames: usize,
+    /// Segments that carried something that had been sent before.
+    pub(crate) again: u64,
+    /// The outlet had no room, so something is unsaid.
+    pub(crate) is_cut_short: bool,
+    /// How far it has got: where the numbers of both sides ended in the last segment.
+    pub(crate) last: Option<LastWord>,
+}
+
+/// A link for as long as one connection is looked at.
+pub(crate) struct Port<'a> {
+    pub(crate) capabilities: DeviceCapabilities,
+    pub(crate) arrived: Option<&'a [u8]>,
+    pub(crate) outlet: &'a mut dyn Outlet,
+    pub(crate) ends: Ends,
+    pub(crate) said: &'a mut Said,
+}
+
+/// What smoltcp may know of the link: packets without Ethernet.
+pub(crate) fn capabilities(mtu: usize, sums: ChecksumCapabilities) -> DeviceCapabilities {
+    let mut capabilities = DeviceCapabilities::default();
+    capabilities.medium = Medium::Ip;
+    capabilities.max_transmission_unit = mtu;
+    capabilities.checksum = sums;
+    capabilities
+}
+
+impl<'a> Device for Port<'a> {
+    type RxToken<'t>
+        = Arrived<'t>
+    where
+        Self: 't;
+    type TxToken<'t>
+        = Speech<'t>
+    where
+        Self: 't;
+
+    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Speech<'_>)> {
+        let bytes = self.arrived.take()?;
+        Some((Arrived(bytes), Speech { outlet: self.outlet, ends: self.ends, said: self.said }))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Speech<'_>> {
+        if self.outlet.room(HEADER + self.capabilities.max_transmission_unit).is_none() {
+            self.said.is_cut_short = true;
+            return None;
+        }
+        Some(Speech { outlet: self.outlet, ends: self.ends, said: self.said })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.capabilities.clone()
+    }
+}
+
+/// The packet that arrived.
+pub(crate) struct Arrived<'t>(&'t [u8]);
+
+impl RxToken for Arrived<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(self.0)
+    }
+}
+
+/// The right to say one packet.
+pub(crate) struct Speech<'t> {
+    outlet: &'t mut dyn Outlet,
+    ends: Ends,
+    said: &'t mut Said,
+}
+
+impl TxToken for Speech<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
+        let Some(room) = self.outlet.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
+            // An answer to what just arrived, for which there is no room: lost, as packets are. TCP gets over it.
+            return write(&mut vec![0; length]);
+        };
+        let result = write(&mut room[HEADER..]);
+        let (kind, segment) = read_segment(&room[HEADER..]);
+        let mut frame = EthernetFrame::new_unchecked(room);
+        frame.set_src_addr(EthernetAddress(self.ends.from));
+        frame.set_dst_addr(EthernetAddress(self.ends.to));
+        frame.set_ethertype(kind);
+        self.outlet.commit(HEADER + length);
+        self.said.frames += 1;
+        if let Some((begin, word)) = segment {
+            let is_again = self.said.last.is_some_and(|last| word.sequence > begin && begin < last.sequence);
+            self.said.again += u64::from(is_again);
+            let sequence = self.said.last.map_or(word.sequence, |last| last.sequence.max(word.sequence));
+            self.said.last = Some(LastWord { sequence, ..word });
+        }
+        result
+    }
+}
+
+/// The kind of a packet that smoltcp wrote, and of its segment where its numbers begin, where they end, and what it acknowledges.
+fn read_segment(packet: &[u8]) -> (EthernetProtocol, Option<(TcpSeqNumber, LastWord)>) {
+    let (kind, payload) = match IpVersion::of_packet(packet) {
+        Ok(IpVersion::Ipv6) => (EthernetProtocol::Ipv6, Ipv6Packet::new_unchecked(packet).payload()),
+        _ => (EthernetProtocol::Ipv4, Ipv4Packet::new_unchecked(packet).payload()),
+    };
+    let segment = TcpPacket::new_checked(payload).ok().map(|segment| {
+        let begin = segment.seq_number();
+        (begin, LastWord { sequence: begin + segment.segment_len(), acknowledged: segment.ack_number() })
+    });
+    (kind, segment)
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Those who knock: connections that are half open, each a few hundred bytes, whatever the size of a connection's buffers.
+//!
+//! smoltcp has no backlog and cannot change a socket's buffers, so a stranger gets no socket that is kept. Its knock (SYN) is given to a socket almost without buffers, whose
+//! answer is sent, with the windows that a real one would have; the socket is thrown away. When the stranger proves that it heard the answer, a
+//! real socket is given the same knock, and, drawing the same random numbers, gives the same answer.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+
+use smoltcp::iface::{Config, Interface};
+use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
+use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
+
+use crate::agenda::Agenda;
+use crate::connection::{Connection, paced};
+use crate::packet::{Ends, HEADER, Mac, Packet};
+use crate::port::{Port, Said};
+use crate::{Outlet, Tuple, limits};
+
+/// Somebody who knocked.
+#[derive(Debug, Clone)]
+pub(crate) struct Stranger {
+    /// Its knock.
+    pub(crate) syn: TcpRepr<'static>,
+    /// What it is answered.
+    pub(crate) answer: TcpRepr<'static>,
+    /// It waits for the user's word.
+    pub(crate) is_held: bool,
+    /// Where it knocked from.
+    pub(crate) mac: Mac,
+    /// What its random numbers are made from.
+    seed: u64,
+    /// How often it was answered, and when first.
+    answers: u32,
+    answered: u64,
+    serial: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    all: BTreeMap<Tuple, Stranger>,
+    /// In the order they came.
+    order: BTreeMap<u64, Tuple>,
+    agenda: Agenda<Tuple>,
+    serial: u64,
+    bound: usize,
+    buffer: usize,
+    capabilities: DeviceCapabilities,
+}
+
+impl Strangers {
+    pub(crate) fn new(bound: usize, buffer: usize, capabilities: DeviceCapabilities) -> Self {
+        Self { all: BTreeMap::new(), order: BTreeMap::new(), agenda: Agenda::new(), serial: 0, bound: bound.max(1), buffer, capabilities }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.agenda.next()
+    }
+
+    pub(crate) fn get(&self, tuple: &Tuple) -> Option<&Stranger> {
+        self.all.get(tuple)
+    }
+
+    /// Somebody knocks. Returns whether another was forgotten for it; none if its knock means nothing.
+    pub(crate) fn add(&mut self, tuple: Tuple, syn: TcpRepr<'static>, mac: Mac, is_held: bool, seed: u64, now: u64) -> Option<bool> {
+        self.remove(&tuple);
+        let (_, mut answer) = self.replay(tuple, &syn, seed, 1, now)?;
+        answer.window_len = u16::try_from(self.buffer).unwrap_or(u16::MAX);
+        answer.window_scale = syn.window_scale.map(|_| (usize::BITS - self.buffer.leading_zeros()).saturating_sub(16) as u8);
+        let is_full = self.all.len() >= self.bound;
+        if is_full && let Some((_, oldest)) = self.order.pop_first() {
+            self.agenda.set(oldest, None);
+            self.all.remove(&oldest);
+        }
+        self.serial += 1;
+        let serial = self.serial;
+        self.order.insert(serial, tuple);
+        self.agenda.set(tuple, Some(if is_held { now.saturating_add(limits::HELD) } else { now }));
+        self.all.insert(tuple, Stranger { syn, answer, is_held, mac, seed, answers: 0, answered: now, serial });
+        Some(is_full)
+    }
+
+    pub(crate) fn remove(&mut self, tuple: &Tuple) -> Option<Stranger> {
+        let stranger = self.all.remove(tuple)?;
+        self.order.remove(&stranger.serial);
+        self.agenda.set(*tuple, None);
+        Some(stranger)
+    }
+
+    /// Whoever was held is to be answered. Whether it is still there.
+    pub(crate) fn admit(&mut self, tuple: &Tuple, now: u64) -> bool {
+        let Some(stranger) = self.all.get_mut(tuple) else { return false };
+        stranger.is_held = false;
+        self.agenda.set(*tuple, Some(now));
+        true
+    }
+
+    /// Whoever knocked again is to be answered again.
+    pub(crate) fn answer_again(&mut self, tuple: &Tuple, now: u64) {
+        if self.all.get(tuple).is_some_and(|stranger| !stranger.is_held) {
+            self.agenda.set(*tuple, Some(now));
+        }
+    }
+
+    /// Somebody who is to be answered now, and what. Those whose time is over are forgotten.
+    pub(crate) fn take_due(&mut self, now: u64) -> Option<(Tuple, Mac, TcpRepr<'static>)> {
+        loop {
+            let tuple = self.agenda.take_due(now)?;
+            let Some(stranger) = self.all.get_mut(&tuple).filter(|stranger| !stranger.is_held && stranger.answers < limits::ANSWERS) else {
+                self.remove(&tuple);
+                continue;
+            };
+            if stranger.answers == 0 {
+                stranger.answered = now;
+            }
+            let pause = limits::ANSWER_AGAIN << stranger.answers;
+            stranger.answers += 1;
+            self.agenda.set(tuple, Some(now.saturating_add(pause)));
+            return Some((tuple, stranger.mac, stranger.answer));
+        }
+    }
+
+    /// Puts somebody back who could not be answered for want of room.
+    pub(crate) fn put_back(&mut self, tuple: &Tuple, now: u64) {
+        if let Some(stranger) = self.all.get_mut(tuple) {
+            stranger.answers -= 1;
+            self.agenda.set(*tuple, Some(now));
+        }
+    }
+
+    /// Makes a real connection of somebody who proved that it heard the answer.
+    pub(crate) fn open(&mut self, tuple: &Tuple, now: u64) -> Option<Connection> {
+        let stranger = self.remove(tuple)?;
+        // How long the way takes is told by an answer that was given once.
+        let answered = if stranger.answers == 1 { stranger.answered } else { now };
+        let (connection, answer) = self.replay(*tuple, &stranger.syn, stranger.seed, self.buffer, answered)?;
+        (answer == stranger.answer).then_some(connection)
+    }
+
+    /// Lets a new socket hear a knock, and returns its answer too.
+    fn replay(&self, tuple: Tuple, syn: &TcpRepr<'static>, seed: u64, buffer: usize, now: u64) -> Option<(Connection, TcpRepr<'static>)> {
+        let mut connection = Connection::new(tuple, buffer, now);
+        connection.socket_mut().listen(tuple.local).ok()?;
+        let header = IpRepr::new(tuple.remote.ip().into(), tuple.local.ip().into(), IpProtocol::Tcp, syn.buffer_len(), 64);
+        let mut packet = vec![0; header.buffer_len()];
+        header.emit(&mut packet[..], &self.capabilities.checksum);
+        let segment = &mut packet[header.header_len()..];
+        syn.emit(&mut TcpPacket::new_unchecked(segment), &tuple.remote.ip().into(), &tuple.local.ip().into(), &self.capabilities.checksum);
+
+        let mut note = Note { bytes: [0; NOTE], length: 0 };
+        let mut said = Said::default();
+        let ends = Ends { from: [0; 6], to: [0; 6] };
+        let mut port = Port { capabilities: self.capabilities.clone(), arrived: Some(&packet), outlet: &mut note, ends, said: &mut said };
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed;
+        let mut interface = Interface::new(config, &mut port, paced(now));
+        interface.set_any_ip(true);
+        connection.hear(&mut interface, &mut port, now);
+        connection.speak(&mut interface, &mut port, now);
+        connection.said = said;
+        connection.look(now, &mut |_| {});
+        let answer = note.segment(&self.capabilities.checksum)?;
+        Some((connection, answer))
+    }
+}
+
+/// Longer than Ethernet, IPv6 and TCP with all its options.
+const NOTE: usize = 256;
+
+/// The one packet that a new socket says.
+struct Note {
+    bytes: [u8; NOTE],
+    length: usize,
+}
+
+impl Note {
+    /// Reads the answer to a knock.
+    fn segment(&self, sums: &ChecksumCapabilities) -> Option<TcpRepr<'static>> {
+        let bytes = self.bytes[..self.length].get(HEADER..)?;
+        let packet = Packet::v4(bytes, false).or_else(|| Packet::v6(bytes))?;
+        let segment = read(&packet, sums)?;
+        (segment.control == TcpControl::Syn && segment.ack_number.is_some()).then(|| without_payload(&segment))
+    }
+}
+
+impl Outlet for Note {
+    /// Whatever is asked for: only a short packet will be written.
+    fn room(&mut self, _: usize) -> Option<&mut [u8]> {
+        Some(&mut self.bytes)
+    }
+
+    fn commit(&mut self, length: usize) {
+        self.length = length;
+    }
+}
+
+/// Reads a segment, with its sum if that counts.
+pub(crate) fn read<'a>(packet: &Packet<'a>, sums: &ChecksumCapabilities) -> Option<TcpRepr<'a>> {
+    let segment = TcpPacket::new_checked(packet.payload).ok()?;
+    TcpRepr::parse(&segment, &packet.source.into(), &packet.destination.into(), sums).ok()
+}
+
+/// A segment's header alone.
+pub(crate) fn without_payload(segment: &TcpRepr) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port: segment.src_port,
+        dst_port: segment.dst_port,
+        control: segment.control,
+        seq_number: segment.seq_number,
+        ack_number: segment.ack_number,
+        window_len: segment.window_len,
+        window_scale: segment.window_scale,
+        max_seg_size: segment.max_seg_size,
+        sack_permitted: segment.sack_permitted,
+        sack_ranges: segment.sack_ranges,
+        timestamp: segment.timestamp,
+        payload: &[],
+    }
+}
