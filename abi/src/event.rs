@@ -41,6 +41,8 @@ events! {
     Interrupt = 4,
     /// The operator's terminal has another size: the virtual registers say which.
     WindowSize = 5,
+    /// Frames have arrived at the network card, or the kernel took some from it.
+    Network = 6,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.

@@ -13,6 +13,7 @@ pub mod channel;
 pub mod cpuid;
 pub mod error;
 pub mod event;
+pub mod frame;
 pub mod hypercall;
 pub mod layout;
 pub mod limits;

@@ -19,6 +19,8 @@ pub const TRANSMIT_DESCRIPTORS: usize = 64;
 pub const RECEIVE_DESCRIPTORS: usize = 16;
 /// Descriptors in each ring of the channel to the operator: whoever uses it waits for answers anyway.
 pub const CHANNEL_DESCRIPTORS: usize = 8;
+/// Descriptors in each ring of the network card: a descriptor names a batch, so a few are many frames.
+pub const NETWORK_DESCRIPTORS: usize = 8;
 /// Bytes that one descriptor may name: bounds what the kernel copies at an exit.
 pub const MAX_DESCRIPTOR_BYTES: u32 = 1 << 18;
 /// Bytes of a cell's host name, as Linux's `utsname` holds it.

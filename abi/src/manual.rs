@@ -2,7 +2,7 @@
 //! Prints the reference part of the manual from the declarations; a test keeps `docs/virtual-architecture.md` in step.
 
 use crate::hypercall::{ARGUMENT_REGISTERS, TABLE};
-use crate::virtual_registers::{Control, Identity, Memory, Report, Time, VirtualRegisters, Window};
+use crate::virtual_registers::{Card, Control, Identity, Memory, Report, Time, VirtualRegisters, Window};
 use crate::{Event, Refusal, SavedContext, layout, limits};
 use core::fmt::{Result, Write};
 use core::mem::offset_of;
@@ -45,6 +45,7 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
     let identity = offset_of!(VirtualRegisters, identity);
     let report = offset_of!(VirtualRegisters, report);
     let window = offset_of!(VirtualRegisters, window);
+    let card = offset_of!(VirtualRegisters, card);
     writeln!(out, "\n### Virtual registers\n\n| offset | name |\n|---|---|")?;
     for (offset, name) in [
         (control + offset_of!(Control, pending), "pending events"),
@@ -76,6 +77,14 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
         (report + offset_of!(Report, missing), "report: their numbers and how often each was made"),
         (window + offset_of!(Window, rows), "window: rows"),
         (window + offset_of!(Window, columns), "window: columns"),
+        (card + offset_of!(Card, mtu), "network card: largest packet (bytes)"),
+        (card + offset_of!(Card, mac), "network card: Ethernet address"),
+        (card + offset_of!(Card, address4), "network card: IPv4 address and bits of its prefix"),
+        (card + offset_of!(Card, router4), "network card: IPv4 router"),
+        (card + offset_of!(Card, address6), "network card: IPv6 address"),
+        (card + offset_of!(Card, prefix6), "network card: bits of its prefix"),
+        (card + offset_of!(Card, router6), "network card: IPv6 router"),
+        (card + offset_of!(Card, resolver4), "network card: IPv4 resolver of names"),
     ] {
         writeln!(out, "| {offset:#05x} | {name} |")?;
     }
@@ -91,7 +100,8 @@ fn addresses(out: &mut dyn Write) -> Result {
     for (address, what) in [
         (layout::ROOT_IMAGE, "volumes, read-only, one a slot; the first is the root"),
         (layout::VIRTUAL_REGISTERS, "virtual registers"),
-        (layout::CONSOLE_RINGS, "console rings"),
+        (layout::CONSOLE_RINGS, "rings of the console"),
+        (layout::NETWORK_RINGS, "rings of the network card"),
         (layout::CPUID_TABLE, "CPUID table"),
         (layout::LIBOS, "libOS"),
         (layout::ARGUMENTS, "arguments"),
@@ -116,6 +126,8 @@ fn bounds(out: &mut dyn Write) -> Result {
         ("descriptors of the console's transmit ring", limits::TRANSMIT_DESCRIPTORS as u64),
         ("descriptors of the console's receive ring", limits::RECEIVE_DESCRIPTORS as u64),
         ("descriptors of each ring of the channel", limits::CHANNEL_DESCRIPTORS as u64),
+        ("descriptors of each ring of the network card", limits::NETWORK_DESCRIPTORS as u64),
+        ("bytes of the largest frame", crate::frame::FRAME_MAX as u64),
         ("bytes of one descriptor", u64::from(limits::MAX_DESCRIPTOR_BYTES)),
         ("bytes of a host name", limits::HOST_NAME_BYTES as u64),
         ("bytes of entropy per generation", limits::ENTROPY_BYTES as u64),

@@ -5,7 +5,7 @@
 //! the ring's length. The kernel reads the rings when the cell exits anyway, or at a doorbell. A cell that writes nonsense into its rings confuses only
 //! itself: the kernel copies a descriptor, checks it, then uses the copy, and clamps a `posted` that runs ahead of the ring.
 
-use crate::limits::{CHANNEL_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
+use crate::limits::{CHANNEL_DESCRIPTORS, NETWORK_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 
 /// A stretch of the cell's memory, in the space that is running when the kernel looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,27 @@ pub struct Ring<const N: usize> {
     pub descriptors: [Descriptor; N],
 }
 
-/// The console's page.
+/// The page of rings.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Rings {
+    /// The console's, and the channel's.
+    pub console: ConsoleRings,
+    /// The network card's.
+    pub network: NetworkRings,
+}
+
+/// The network card's rings; both carry batches of frames ([`crate::frame`]).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NetworkRings {
+    /// Batches from the cell. A taken one whose length is [`FAULTED`] was no batch, or not the cell's memory; the frames before what is none were sent.
+    pub transmit: Ring<NETWORK_DESCRIPTORS>,
+    /// Room for batches to the cell, of at least a frame each; a taken one is as long as what has arrived.
+    pub receive: Ring<NETWORK_DESCRIPTORS>,
+}
+
+/// The console's rings.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConsoleRings {
@@ -63,9 +83,10 @@ pub struct ConsoleRings {
 }
 
 const _: () = assert!(size_of::<Descriptor>() == Descriptor::SIZE);
-const _: () = assert!(size_of::<ConsoleRings>() <= crate::PAGE_SIZE as usize);
+const _: () = assert!(size_of::<Rings>() <= crate::PAGE_SIZE as usize);
 const _: () =
     assert!(TRANSMIT_DESCRIPTORS.is_power_of_two() && RECEIVE_DESCRIPTORS.is_power_of_two() && CHANNEL_DESCRIPTORS.is_power_of_two());
+const _: () = assert!(NETWORK_DESCRIPTORS.is_power_of_two());
 
 /// [`Descriptor::length`] of a taken descriptor whose memory was not the cell's to use so, or whose tag is none.
 pub const FAULTED: u32 = u32::MAX;

@@ -32,6 +32,8 @@ pub struct VirtualRegisters {
     pub report: Report,
     /// The operator's terminal.
     pub window: Window,
+    /// The network card; it changes with the generation.
+    pub card: Card,
 }
 
 const _: () = assert!(size_of::<VirtualRegisters>() <= PAGE_SIZE as usize);
@@ -123,6 +125,40 @@ pub struct Window {
     pub columns: u64,
 }
 
+/// The network card, and the addresses that the cell has on its network. All zeros: there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Card {
+    /// Bytes of the largest packet that its frames carry; 0: there is no card.
+    pub mtu: u64,
+    /// Its Ethernet address, the first byte lowest.
+    pub mac: u64,
+    /// The IPv4 address as a number, and in the upper half the bits of its prefix.
+    pub address4: u64,
+    /// The IPv4 address of who leads to other networks; 0: nobody.
+    pub router4: u64,
+    /// The IPv6 address, its upper half first.
+    pub address6: [u64; 2],
+    /// Bits of its prefix.
+    pub prefix6: u64,
+    /// The IPv6 address of who leads to other networks; 0: nobody.
+    pub router6: [u64; 2],
+    /// The IPv4 address of who resolves names; 0: nobody.
+    pub resolver4: u64,
+}
+
+impl Card {
+    /// How many words it is.
+    pub const WORDS: usize = size_of::<Card>() / 8;
+
+    /// Its words, in order.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; Card::WORDS] {
+        let Card { mtu, mac, address4, router4, address6: [high, low], prefix6, router6: [router_high, router_low], resolver4 } = self;
+        [mtu, mac, address4, router4, high, low, prefix6, router_high, router_low, resolver4]
+    }
+}
+
 /// What the libOS counts for its operator; the kernel copies it when the cell ends.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -176,6 +212,8 @@ pub mod offset {
     pub const MISSING: usize = REPORT + offset_of!(Report, missing);
     /// Of the window's size.
     pub const WINDOW: usize = offset_of!(VirtualRegisters, window);
+    /// Of the network card.
+    pub const CARD: usize = offset_of!(VirtualRegisters, card);
 }
 
 impl Control {

@@ -6,7 +6,7 @@
 
 use pando_abi::hypercall::TABLE;
 use pando_abi::note::ArgumentsHeader;
-use pando_abi::ring::{ConsoleRings, Descriptor, ERRORS, FAULTED, OUTPUT, Ring, UNREAD};
+use pando_abi::ring::{ConsoleRings, Descriptor, ERRORS, FAULTED, NetworkRings, OUTPUT, Ring, Rings, UNREAD};
 use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
 use std::mem::offset_of;
 use std::path::PathBuf;
@@ -58,7 +58,15 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
     let receive = offset_of!(ConsoleRings, receive);
     let descriptors = offset_of!(Ring<1>, descriptors);
     let row = |offset: usize, what: &str| format!("| {offset:#05x} | {what} |");
+    let network = offset_of!(Rings, network);
+    let (network_transmit, network_receive) = (network + offset_of!(NetworkRings, transmit), network + offset_of!(NetworkRings, receive));
     check(&[
+        row(network_transmit + offset_of!(Ring<1>, posted), "network transmit: posted"),
+        row(network_transmit + offset_of!(Ring<1>, taken), "network transmit: taken"),
+        row(network_transmit + descriptors, "network transmit: descriptors"),
+        row(network_receive + offset_of!(Ring<1>, posted), "network receive: posted"),
+        row(network_receive + offset_of!(Ring<1>, taken), "network receive: taken"),
+        row(network_receive + descriptors, "network receive: descriptors"),
         row(transmit + offset_of!(Ring<1>, posted), "transmit: posted"),
         row(transmit + offset_of!(Ring<1>, taken), "transmit: taken"),
         row(transmit + descriptors, "transmit: descriptors"),

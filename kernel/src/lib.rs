@@ -2,7 +2,7 @@
 //! The isolation kernel: multiplexes one machine among thousands of cells, and protects them from each other.
 //!
 //! It knows no file, socket, process, thread, signal or path. Everything a cell can name is relative to that cell. The layers, each using those
-//! above it in this list only: [`limits`], [`memory`], [`cell`] and [`device`], [`sched`], and the [`core`](crate::core) loop, where all meet.
+//! above it in this list only: [`limits`], [`memory`], [`cell`], [`network`], [`device`], [`sched`], and the [`core`](crate::core) loop, where all meet.
 #![forbid(unsafe_code)]
 
 pub mod cell;
@@ -10,12 +10,14 @@ mod core;
 pub mod device;
 pub mod limits;
 pub mod memory;
+pub mod network;
 pub mod sched;
 
-pub use crate::core::{Config, Kernel, OperatorError, Turn, Worker};
+pub use crate::core::{Config, Kernel, OperatorError, Station, Turn, Worker};
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};
 pub use memory::DiskId;
+pub use network::{NetworkConfig, NetworkId};
 pub use sched::Share;

@@ -54,6 +54,24 @@ pub const CONSOLE_BYTES: usize = 1 << 20;
 /// Pieces in which a console keeps them: a cell that says a byte on one stream and a byte on the other makes a piece of each.
 pub const CONSOLE_PIECES: usize = 4096;
 
+/// Networks in one kernel: each is small, and nobody emulates more sites on one machine.
+pub const MAX_NETWORKS: usize = 4096;
+
+/// Ports of one network: what the 16 bits of an address in it can count, less the network's own, the router's and that of everybody.
+pub const MAX_PORTS: u32 = (1 << 16) - 3;
+
+/// Ethernet addresses that a switch remembers of the hosts behind its stations; the addresses of cells it knows.
+pub const LEARNED_ADDRESSES: usize = 4096;
+
+/// Bytes that wait at one port, each frame with a part for itself: a few windows of TCP.
+pub const QUEUE_BYTES: usize = 4 << 20;
+
+/// Frames that wait at one port if they are small.
+pub const QUEUE_FRAMES: usize = 8192;
+
+/// Bytes that are on their way on one link.
+pub const LINK_BYTES: usize = 4 << 20;
+
 /// Cells in one kernel: what an index of a cell's name can count; memory ends first.
 pub const MAX_CELLS: usize = 1 << 20;
 

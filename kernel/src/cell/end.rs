@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How cells end, in words that a person understands.
 
+use super::traffic::Traffic;
 use crate::memory::Usage;
 use pando_abi::limits::MISSING_CALLS;
 use pando_abi::registers::UNREADABLE;
@@ -193,4 +194,6 @@ pub struct Outcome {
     pub usage: Usage,
     /// What its libOS said; zeros if it said nothing.
     pub report: Report,
+    /// What went through its network card, if it had one.
+    pub traffic: Option<Traffic>,
 }

@@ -4,12 +4,14 @@
 pub mod call;
 pub mod end;
 pub mod registers;
+pub mod traffic;
 pub mod upcall;
 
 use crate::memory::{AccountId, Frames, SpaceSet};
 use call::Operation;
 use end::{Counters, End};
 use pando_abi::EventSet;
+use pando_abi::virtual_registers::Card;
 use pando_machine::{Context, FrameId, Nanos, PageCount, VectorState};
 use std::time::Duration;
 
@@ -103,6 +105,8 @@ pub struct Identity {
     pub clone_index: u64,
     /// Its host name.
     pub host_name: String,
+    /// Its network card.
+    pub card: Card,
     /// Whether its virtual registers still show somebody else's.
     pub stale: bool,
 }
@@ -151,7 +155,7 @@ impl Cell {
             operation: None,
             events: EventSet::NONE,
             window: None,
-            identity: Identity { generation: 0, clone_index: 0, host_name, stale: true },
+            identity: Identity { generation: 0, clone_index: 0, host_name, card: Card::default(), stale: true },
             clones_made: 0,
             is_template: false,
             doom: None,
@@ -175,8 +179,14 @@ impl Cell {
         let memory = self.memory.clone_set(frames, account);
         let clone_index = self.clones_made;
         self.clones_made += 1;
-        let identity =
-            Identity { generation: self.identity.generation + 1, clone_index, host_name: self.identity.host_name.clone(), stale: true };
+        let identity = Identity {
+            generation: self.identity.generation + 1,
+            clone_index,
+            host_name: self.identity.host_name.clone(),
+            // A clone is plugged in anew, or nowhere.
+            card: Card::default(),
+            stale: true,
+        };
         Cell {
             state: State::New,
             context: self.context,

@@ -89,6 +89,7 @@ impl Cell {
         bytes.extend(&name[..length]);
         bytes.resize(offset::HOST_NAME_LENGTH - offset::IDENTITY + 8 + HOST_NAME_BYTES, 0);
         self.poke(frames, VIRTUAL_REGISTERS + offset::IDENTITY as u64, &bytes)?;
+        self.set_words(frames, offset::CARD, &self.identity.card.to_words())?;
         self.refresh_memory(frames)?;
         self.identity.stale = false;
         Ok(())

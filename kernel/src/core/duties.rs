@@ -16,6 +16,8 @@ impl Shared {
     pub(super) fn duties<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let now = self.machine.now();
         state.ring_alarms(now);
+        state.networks.advance(now);
+        state.wake_receivers();
         state.frames.reap(RELEASE_PIECE);
         while let Some(id) = state.admit() {
             state.make_ready(id, Reason::Turn);
@@ -108,6 +110,10 @@ impl Shared {
         for vcpu in std::mem::take(&mut state.condemned) {
             self.interrupt(vcpu);
         }
+        // A vCPU that is free takes one of them; one that is not takes them when its cell waits, or its quantum ends.
+        if std::mem::take(&mut state.woken) && state.idle_workers > 0 {
+            self.work.notify_one();
+        }
     }
 }
 
@@ -137,6 +143,6 @@ impl State {
     /// When there will be something to do: the next alarm, or the next flush that somebody waits for.
     pub(super) fn next_duty(&mut self) -> Nanos {
         let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };
-        self.next_alarm().min(flush)
+        self.next_alarm().min(flush).min(self.networks.next_arrival())
     }
 }

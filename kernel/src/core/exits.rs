@@ -83,7 +83,7 @@ impl State {
         if self.running(id).0.cell.unconfirmed.is_some() {
             return self.entry(id, now);
         }
-        if let Err(error) = self.serve_rings(id) {
+        if let Err(error) = self.serve_rings(id, now) {
             return Err(self.delayed(id, error));
         }
         let (occupant, frames) = self.running(id);
@@ -110,12 +110,6 @@ impl State {
             Err(shortage) => return Err(self.short(id, shortage)),
         };
         Ok(Entry { root, timer })
-    }
-
-    /// Looks at the cell's rings.
-    fn serve_rings(&mut self, id: CellId) -> Result<(), CopyError> {
-        let (occupant, frames) = self.running(id);
-        occupant.serve(frames)
     }
 
     /// Handles an exit of a cell whose context is back in place.
@@ -151,6 +145,8 @@ impl State {
 
     fn interrupted(&mut self, now: Nanos, quantum_end: Nanos) -> Next {
         self.ring_alarms(now);
+        self.networks.advance(now);
+        self.wake_receivers();
         // Either its time is up, or it had the vCPU to itself and now others wait.
         if now >= quantum_end || !self.scheduler.is_empty() || self.stopping {
             return Next::Leave(Leave::Preempted);
@@ -224,7 +220,7 @@ impl State {
     fn perform(&mut self, id: CellId, operation: Operation, now: Nanos) -> Next {
         match operation {
             Operation::Fault(exception) => self.exception(id, exception),
-            Operation::Exit { status, signal, address, instruction } => match self.serve_rings(id) {
+            Operation::Exit { status, signal, address, instruction } => match self.serve_rings(id, now) {
                 Ok(()) => ended(match signal {
                     0 => End::Exited { status },
                     signal => End::Signalled { signal, address, instruction },
@@ -253,7 +249,7 @@ impl State {
     }
 
     fn idle(&mut self, id: CellId, until: Nanos, now: Nanos) -> Next {
-        if let Err(error) = self.serve_rings(id) {
+        if let Err(error) = self.serve_rings(id, now) {
             self.running(id).0.cell.operation = Some(Operation::Idle { until });
             return self.delayed(id, error);
         }

@@ -11,6 +11,7 @@
 
 mod duties;
 mod exits;
+mod networking;
 mod operator;
 mod reading;
 mod state;
@@ -18,6 +19,7 @@ mod state;
 mod tests;
 mod worker;
 
+pub use networking::Station;
 pub use operator::OperatorError;
 pub use worker::{Turn, Worker};
 

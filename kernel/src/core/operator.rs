@@ -47,6 +47,15 @@ pub enum OperatorError {
     /// The memory is a block of a disk that cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The kernel has as many networks as it can name.
+    #[error("there are too many networks")]
+    TooManyNetworks,
+    /// The name was never given, or all the network's addresses are.
+    #[error("there is no such network, or no address is left in it")]
+    NoAddress,
+    /// The cell has a network card.
+    #[error("the cell has a network card already")]
+    PluggedIn,
     /// The kernel has as many disks as it can name.
     #[error("there are too many disks")]
     TooManyDisks,
@@ -112,7 +121,7 @@ impl Kernel {
                 state.unreserve(id);
                 return Err(obstacle.into());
             }
-            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)), channel: None, allowance: None });
+            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)), channel: None, card: None, allowance: None });
             Ok(id)
         })
     }
@@ -152,7 +161,7 @@ impl Kernel {
         let console = occupant.console.clone_with(waker(&self.shared, id));
         let channel = occupant.channel.as_ref().map(|channel| Box::new(channel.clone_with(waker(&self.shared, id))));
         let allowance = occupant.allowance;
-        state.settle_in(Occupant { cell, console, channel, allowance });
+        state.settle_in(Occupant { cell, console, channel, card: None, allowance });
         Ok(id)
     }
 

@@ -4,12 +4,14 @@
 use super::{Config, OperatorError};
 use crate::cell::end::{End, Outcome};
 use crate::cell::{Cell, CellId, Resumption, State as CellState};
+use crate::device::card::Card;
 use crate::device::console::Console;
 use crate::device::disk::Disk;
 use crate::limits::{FEW_ALARMS, MAX_CELLS, SWEEP_PIECE};
 use crate::memory::copy::CopyError;
 use crate::memory::sweep::Hand;
 use crate::memory::{Frames, Shortage};
+use crate::network::Networks;
 use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
 use pando_abi::Event;
@@ -26,6 +28,8 @@ pub(super) struct Occupant {
     pub(super) console: Console,
     /// A way to the operator itself, if that has opened one.
     pub(super) channel: Option<Box<Console>>,
+    /// Its network card, if it has one.
+    pub(super) card: Option<Box<Card>>,
     /// What it may have of a vCPU's time; `None`: whatever is to be had.
     pub(super) allowance: Option<Allowance>,
 }
@@ -35,11 +39,16 @@ impl Occupant {
     ///
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
-    pub(super) fn serve(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
+    pub(super) fn serve(&mut self, frames: &mut Frames, networks: &mut Networks, now: Nanos) -> Result<(), CopyError> {
         for device in iter::once(&mut self.console).chain(self.channel.as_deref_mut()) {
             if device.serve(frames, &mut self.cell.memory)? {
                 self.cell.events = self.cell.events.with(Event::Console);
             }
+        }
+        if let Some(card) = &mut self.card
+            && card.serve(frames, &mut self.cell.memory, networks, now)?
+        {
+            self.cell.events = self.cell.events.with(Event::Network);
         }
         Ok(())
     }
@@ -92,6 +101,7 @@ pub(super) struct State {
     pub(super) frames: Frames,
     /// In order of their names.
     pub(super) disks: Vec<Arc<dyn Disk>>,
+    pub(super) networks: Networks,
     places: Vec<(u32, Place)>,
     empty: Vec<u32>,
     pub(super) scheduler: Box<dyn Scheduler>,
@@ -108,6 +118,8 @@ pub(super) struct State {
     pub(super) condemned: Vec<usize>,
     /// Cells that ended since somebody last looked, so that waiters are told.
     pub(super) news: bool,
+    /// Cells became runnable because of frames, and no other vCPU was told.
+    pub(super) woken: bool,
 }
 
 impl State {
@@ -115,6 +127,7 @@ impl State {
         State {
             frames: Frames::new(machine, config.rules, config.registry),
             disks: Vec::new(),
+            networks: Networks::default(),
             places: Vec::new(),
             empty: Vec::new(),
             scheduler: config.scheduler,
@@ -128,6 +141,7 @@ impl State {
             stopping: false,
             condemned: Vec::new(),
             news: false,
+            woken: false,
         }
     }
 
@@ -251,6 +265,27 @@ impl State {
         wakes
     }
 
+    /// Serves the rings of a cell that has the vCPU.
+    ///
+    /// # Errors
+    /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
+    pub(super) fn serve_rings(&mut self, id: CellId, now: Nanos) -> Result<(), CopyError> {
+        let State { places, frames, networks, .. } = self;
+        let served = match places.get_mut(id.index as usize) {
+            Some((generation, Place::Living(occupant))) if *generation == id.generation => occupant.serve(frames, networks, now),
+            _ => Ok(()),
+        };
+        self.wake_receivers();
+        served
+    }
+
+    /// Tells cells of frames that have arrived for them.
+    pub(super) fn wake_receivers(&mut self) {
+        for id in self.networks.take_woken() {
+            self.woken |= self.raise(id, Event::Network);
+        }
+    }
+
     /// Lets a cell wait until an event or `until`.
     pub(super) fn make_idle(&mut self, id: CellId, until: Nanos) {
         let (occupant, _) = self.running(id);
@@ -312,7 +347,8 @@ impl State {
         let mut cell = occupant.cell;
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
-        let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report };
+        let traffic = occupant.card.map(|card| self.networks.unplug(card.port));
+        let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report, traffic };
         if let Some(write) = cell.unconfirmed.take() {
             cell.confirm(&mut self.frames, write);
         }

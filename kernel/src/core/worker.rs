@@ -110,7 +110,7 @@ impl Worker {
             (false, rest) => rest,
         };
         let quantum = quantum.min(terms.most);
-        let quantum_end = started + quantum;
+        let mut quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));
             return state;
@@ -119,6 +119,13 @@ impl Worker {
             let now = shared.machine.now();
             let prepared = state.prepare(id, now);
             state.frames.forget_unreadable();
+            if state.woken {
+                shared.tell(&mut state);
+            }
+            if terms.alone && !state.scheduler.is_empty() {
+                // It is not alone any more.
+                quantum_end = quantum_end.min(started + QUANTUM.min(terms.most));
+            }
             let next = match prepared {
                 Err(next) => next,
                 Ok(entry) => {

@@ -259,7 +259,7 @@ impl Console {
 
     /// `length` may be less than what is out already, where the cell has shortened the descriptor since.
     fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
-        ring_result(self.transmit.take(frames, memory, length.max(self.progress)))?;
+        self.transmit.take(frames, memory, length.max(self.progress))?;
         // Not before: what is out must not go out again.
         self.progress = 0;
         Ok(())
@@ -273,7 +273,7 @@ impl Console {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
             if descriptor.length == 0 {
                 // The cell has taken it back.
-                ring_result(self.receive.take(frames, memory, 0))?;
+                self.receive.take(frames, memory, 0)?;
                 moved = true;
                 continue;
             }
@@ -301,14 +301,9 @@ impl Console {
                 self.port.changed.notify_all();
             }
             drop(buffers);
-            ring_result(self.receive.take(frames, memory, length))?;
+            self.receive.take(frames, memory, length)?;
             moved = true;
         }
         Ok(moved)
     }
-}
-
-/// The rings' page is always mapped, and no block of a disk; only memory can be short.
-fn ring_result(result: Result<(), CopyError>) -> Result<(), CopyError> {
-    result.or_else(|error| if error == CopyError::Refused { Ok(()) } else { Err(error) })
 }

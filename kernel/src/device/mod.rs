@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices: what a cell can reach beyond its memory. They start initialised; there is nothing to probe.
 
+pub(crate) mod card;
 pub mod console;
 pub mod disk;
 pub(crate) mod ring;

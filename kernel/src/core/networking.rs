@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the operator can do with networks: make them, plug cells and stations in, look at what goes through.
+
+use super::{Kernel, OperatorError, Shared};
+use crate::cell::CellId;
+use crate::cell::traffic::Traffic;
+use crate::device::card::Card;
+use crate::network::address::{self, Addresses};
+use crate::network::link::Link;
+use crate::network::{NetworkConfig, NetworkId, Owner, PortId};
+use bytes::Bytes;
+use std::sync::{Arc, Weak};
+
+impl Kernel {
+    /// Makes a network that nobody is plugged into. It stays as long as the kernel.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn add_network(&self, config: NetworkConfig) -> Result<NetworkId, OperatorError> {
+        self.shared.lock().networks.add(config).ok_or(OperatorError::TooManyNetworks)
+    }
+
+    /// The addresses that a network keeps for who leads out of it, and the bytes of its largest packet.
+    ///
+    /// # Errors
+    /// There is no such network.
+    pub fn router(&self, network: NetworkId) -> Result<(Addresses, u16), OperatorError> {
+        self.shared.lock().networks.router(network).ok_or(OperatorError::NoAddress)
+    }
+
+    /// Gives a cell that is not running a network card, with a link and the next addresses of a network; it is told of them when it next runs. Its clones have none.
+    ///
+    /// # Errors
+    /// The cell runs or has a card, or the network has no address left.
+    pub fn plug(&self, id: CellId, network: NetworkId, link: Link) -> Result<Addresses, OperatorError> {
+        let mut state = self.shared.lock();
+        state.at_rest(id)?;
+        if state.living(id).is_some_and(|(occupant, _)| occupant.card.is_some()) {
+            return Err(OperatorError::PluggedIn);
+        }
+        let (router, mtu) = state.networks.router(network).ok_or(OperatorError::NoAddress)?;
+        let (port, addresses) = state.networks.plug(network, id, link).ok_or(OperatorError::NoAddress)?;
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        occupant.card = Some(Box::new(Card::new(port)));
+        occupant.cell.identity.card = address::card(&addresses, &router, mtu);
+        occupant.cell.identity.stale = true;
+        Ok(addresses)
+    }
+
+    /// What went through a cell's network card; `None`: it has none.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn traffic(&self, id: CellId) -> Result<Option<Traffic>, OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        let port = occupant.card.as_ref().map(|card| card.port);
+        Ok(port.map(|port| state.networks.traffic(port)))
+    }
+
+    /// Plugs something of the host's into a network: it may send in anybody's name, and gets what is for addresses that are no cell's, or `listens` to every frame. `wake` is called when frames
+    /// wait for it after none did; under the kernel lock, so it must do no more than wake a thread.
+    ///
+    /// # Errors
+    /// There is no such network, or it has no port left.
+    pub fn station(&self, network: NetworkId, listens: bool, wake: impl Fn() + Send + Sync + 'static) -> Result<Station, OperatorError> {
+        let mut state = self.shared.lock();
+        let port = state.networks.plug_station(network, Owner::Station(Arc::new(wake)), listens).ok_or(OperatorError::NoAddress)?;
+        Ok(Station { shared: Arc::downgrade(&self.shared), port })
+    }
+}
+
+/// Something of the host's on a network. Dropping it pulls its plug.
+pub struct Station {
+    shared: Weak<Shared>,
+    port: PortId,
+}
+
+impl Station {
+    /// Sends frames, one after the other, under one lock. Nobody hears them once the kernel is gone.
+    pub fn send(&self, frames: impl IntoIterator<Item = Bytes>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let now = shared.machine.now();
+        let mut state = shared.lock();
+        for frame in frames {
+            state.networks.send(self.port, frame, now);
+        }
+        state.wake_receivers();
+        if std::mem::take(&mut state.woken) {
+            shared.announce(&state);
+        }
+    }
+
+    /// Takes the frames that wait, at most so many.
+    pub fn receive(&self, most: usize) -> Vec<Bytes> {
+        let Some(shared) = self.shared.upgrade() else { return Vec::new() };
+        let mut state = shared.lock();
+        std::iter::from_fn(|| state.networks.take(self.port)).take(most).collect()
+    }
+
+    /// What went through it.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.shared.upgrade().map(|shared| shared.lock().networks.traffic(self.port)).unwrap_or_default()
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock().networks.unplug(self.port);
+        }
+    }
+}

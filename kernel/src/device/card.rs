@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network card: moves batches of frames between a cell's rings and its port.
+
+use super::ring::RingState;
+use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::{Frames, SpaceSet};
+use crate::network::{Networks, PortId};
+use bytes::Bytes;
+use pando_abi::frame::{self, HEADER};
+use pando_abi::layout::NETWORK_RINGS;
+use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, NETWORK_DESCRIPTORS};
+use pando_abi::ring::{FAULTED, NetworkRings};
+use pando_machine::Nanos;
+use std::mem::offset_of;
+
+/// A cell's network card.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) port: PortId,
+    transmit: RingState,
+    receive: RingState,
+    /// Bytes of the next receive descriptor that are filled already.
+    filled: u32,
+}
+
+impl Card {
+    /// A card that is plugged in at a port.
+    pub(crate) fn new(port: PortId) -> Card {
+        let ring = |offset: usize| RingState::new(NETWORK_RINGS + offset as u64, NETWORK_DESCRIPTORS);
+        Card { port, transmit: ring(offset_of!(NetworkRings, transmit)), receive: ring(offset_of!(NetworkRings, receive)), filled: 0 }
+    }
+
+    /// Moves what can be moved; `true` if the cell should look. Bounded by the rings' lengths and the port's queue.
+    ///
+    /// # Errors
+    /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
+    pub(crate) fn serve(
+        &mut self,
+        frames: &mut Frames,
+        memory: &mut SpaceSet,
+        networks: &mut Networks,
+        now: Nanos,
+    ) -> Result<bool, CopyError> {
+        let sent = self.serve_transmit(frames, memory, networks, now)?;
+        let received = self.serve_receive(frames, memory, networks)?;
+        Ok(sent || received)
+    }
+
+    fn serve_transmit(
+        &mut self,
+        frames: &mut Frames,
+        memory: &mut SpaceSet,
+        networks: &mut Networks,
+        now: Nanos,
+    ) -> Result<bool, CopyError> {
+        let mut moved = false;
+        for _ in 0..self.transmit.length() {
+            let Some(descriptor) = self.transmit.next(frames, memory) else { break };
+            let mut batch = vec![0; descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize];
+            let length = match memory.read(frames, descriptor.address, &mut batch, Behalf::Cell) {
+                Ok(()) => {
+                    let batch = Bytes::from(batch);
+                    let mut inside = frame::Frames::of(&batch);
+                    inside.by_ref().for_each(|place| networks.send(self.port, batch.slice(place), now));
+                    if inside.is_over() { batch.len() as u32 } else { FAULTED }
+                }
+                Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
+                Err(later) => return Err(later),
+            };
+            self.transmit.take(frames, memory, length)?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet, networks: &mut Networks) -> Result<bool, CopyError> {
+        let mut moved = false;
+        for _ in 0..self.receive.length() {
+            if networks.peek(self.port).is_none() {
+                break;
+            }
+            let Some(descriptor) = self.receive.next(frames, memory) else { break };
+            let room = descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize;
+            let length = match self.fill(frames, memory, networks, descriptor.address, room) {
+                Ok(()) => self.filled,
+                Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
+                Err(later) => return Err(later),
+            };
+            self.receive.take(frames, memory, length)?;
+            self.filled = 0;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Fills a cell's room with the frames that wait, as far as they fit.
+    fn fill(
+        &mut self,
+        frames: &mut Frames,
+        memory: &mut SpaceSet,
+        networks: &mut Networks,
+        address: u64,
+        room: usize,
+    ) -> Result<(), CopyError> {
+        while let Some(frame) = networks.peek(self.port) {
+            let at = self.filled as usize;
+            if at + HEADER + frame.len() > room {
+                if at > 0 {
+                    break;
+                }
+                // It would never fit.
+                networks.drop_large(self.port);
+                continue;
+            }
+            let place = address.wrapping_add(at as u64);
+            memory.write(frames, place, &frame::header(frame.len()), Behalf::Cell)?;
+            memory.write(frames, place.wrapping_add(HEADER as u64), frame, Behalf::Cell)?;
+            self.filled = (at + frame::room(frame.len())).min(room) as u32;
+            networks.take(self.port);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Networks: switches that carry Ethernet frames between cells, and between cells and *stations*, which are the host's.
+//!
+//! Everything here lies under the kernel lock. A frame is copied out of its sender's memory once; every queue that it stands in holds the same bytes. It passes the
+//! sender's [guard](guard), crosses its [link](link) and is put into the [queues](queue) of whom it is for. Nobody waits: what finds no room is dropped and counted, and what is dropped is
+//! of whoever takes most room.
+
+pub mod address;
+mod guard;
+pub mod link;
+mod queue;
+mod switch;
+
+pub use queue::{PacketScheduler, RoundRobin};
+
+use crate::cell::CellId;
+use crate::cell::traffic::Traffic;
+use crate::limits::MAX_NETWORKS;
+use address::{Addresses, Pool};
+use bytes::Bytes;
+use link::Link;
+use pando_machine::Nanos;
+use std::sync::Arc;
+use switch::Switch;
+
+/// Name of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NetworkId(u32);
+
+/// A port of a network: where something is plugged in. Never reused for anything else while somebody can name it: whoever holds it unplugs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortId {
+    network: NetworkId,
+    index: u32,
+}
+
+/// What a new network shall be.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// Where its cells' addresses come from.
+    pub pool: Pool,
+    /// Bytes of the largest packet.
+    pub mtu: u16,
+    /// Seed of all that links leave to chance.
+    pub seed: u64,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> NetworkConfig {
+        NetworkConfig { pool: Pool::default(), mtu: u16::MAX, seed: 0 }
+    }
+}
+
+/// Who is at a port, and is told when frames wait there.
+#[derive(Clone)]
+pub(crate) enum Owner {
+    /// A cell.
+    Cell(CellId),
+    /// Something of the host's, which this wakes. Called under the kernel lock: it must do no more than that.
+    Station(Arc<dyn Fn() + Send + Sync>),
+}
+
+/// All networks.
+#[derive(Default)]
+pub(crate) struct Networks {
+    switches: Vec<Switch>,
+    /// Cells for whom frames have arrived, and who were not told yet.
+    woken: Vec<CellId>,
+}
+
+impl Networks {
+    /// Makes a network. `None`: there are too many.
+    pub(crate) fn add(&mut self, config: NetworkConfig) -> Option<NetworkId> {
+        if self.switches.len() >= MAX_NETWORKS {
+            return None;
+        }
+        self.switches.push(Switch::new(config));
+        Some(NetworkId(self.switches.len() as u32 - 1))
+    }
+
+    /// The addresses that a network keeps for who leads out of it, and the bytes of its largest packet.
+    pub(crate) fn router(&self, network: NetworkId) -> Option<(Addresses, u16)> {
+        self.switches.get(network.0 as usize).map(Switch::router)
+    }
+
+    /// Plugs a cell in. `None`: there is no such network, or no address left.
+    pub(crate) fn plug(&mut self, network: NetworkId, cell: CellId, link: Link) -> Option<(PortId, Addresses)> {
+        let (index, addresses) = self.switches.get_mut(network.0 as usize)?.plug(cell, link)?;
+        Some((PortId { network, index }, addresses))
+    }
+
+    /// Plugs a station in, which may send in anybody's name; one that `listens` gets every frame, whoever it is for.
+    pub(crate) fn plug_station(&mut self, network: NetworkId, owner: Owner, listens: bool) -> Option<PortId> {
+        let index = self.switches.get_mut(network.0 as usize)?.plug_station(owner, listens)?;
+        Some(PortId { network, index })
+    }
+
+    /// Pulls a plug: what waits there is gone. Returns what went through it.
+    pub(crate) fn unplug(&mut self, port: PortId) -> Traffic {
+        self.switches.get_mut(port.network.0 as usize).map(|switch| switch.unplug(port.index)).unwrap_or_default()
+    }
+
+    /// A frame comes in at a port.
+    pub(crate) fn send(&mut self, port: PortId, frame: Bytes, now: Nanos) {
+        let Networks { switches, woken } = self;
+        if let Some(switch) = switches.get_mut(port.network.0 as usize) {
+            switch.send(port.index, frame, now, woken);
+        }
+    }
+
+    /// The next frame that waits at a port, which stays there.
+    pub(crate) fn peek(&self, port: PortId) -> Option<&Bytes> {
+        self.switches.get(port.network.0 as usize)?.peek(port.index)
+    }
+
+    /// Takes the next frame that waits at a port.
+    pub(crate) fn take(&mut self, port: PortId) -> Option<Bytes> {
+        self.switches.get_mut(port.network.0 as usize)?.take(port.index)
+    }
+
+    /// Drops the next frame that waits at a port, because whoever is there has no room for one of its size.
+    pub(crate) fn drop_large(&mut self, port: PortId) {
+        if let Some(switch) = self.switches.get_mut(port.network.0 as usize) {
+            switch.drop_large(port.index);
+        }
+    }
+
+    /// What went through a port, and what waits there.
+    pub(crate) fn traffic(&self, port: PortId) -> Traffic {
+        self.switches.get(port.network.0 as usize).map(|switch| switch.traffic(port.index)).unwrap_or_default()
+    }
+
+    /// Lets frames arrive whose time has come.
+    pub(crate) fn advance(&mut self, now: Nanos) {
+        let Networks { switches, woken } = self;
+        switches.iter_mut().for_each(|switch| switch.advance(now, woken));
+    }
+
+    /// When the next frame arrives that is on its way.
+    pub(crate) fn next_arrival(&self) -> Nanos {
+        self.switches.iter().filter_map(Switch::next_arrival).min().unwrap_or(Nanos::NEVER)
+    }
+
+    /// Takes the cells that are to be told of frames.
+    pub(crate) fn take_woken(&mut self) -> Vec<CellId> {
+        std::mem::take(&mut self.woken)
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A switch: ports, who is at them, and which way a frame goes.
+//!
+//! Where cells are it knows; where the hosts behind stations are it learns from what they send. A frame for an address that it does not know goes to the stations, because no cell has it; one for
+//! several goes to everybody.
+
+use super::address::{Addresses, Mac};
+use super::guard::is_honest;
+use super::link::{Crossing, Link, Wire};
+use super::queue::{PacketScheduler, RoundRobin};
+use super::{NetworkConfig, Owner};
+use crate::cell::CellId;
+use crate::cell::traffic::Traffic;
+use crate::limits::LEARNED_ADDRESSES;
+use bytes::Bytes;
+use pando_abi::frame::ETHERNET_HEADER;
+use pando_machine::Nanos;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What is plugged in somewhere.
+struct Port {
+    owner: Owner,
+    /// What it may send in the name of; `None`: anybody's.
+    addresses: Option<Addresses>,
+    /// It gets every frame.
+    listens: bool,
+    wire: Wire,
+    queue: Box<dyn PacketScheduler>,
+    traffic: Traffic,
+}
+
+/// A frame that is on its way.
+pub(super) struct Delayed {
+    arrival: Nanos,
+    /// Which of those that arrive at once is first.
+    order: u64,
+    sender: u32,
+    /// Bytes that it takes of its link; a double takes none.
+    taken: usize,
+    frame: Bytes,
+}
+
+impl Delayed {
+    fn key(&self) -> (Nanos, u64) {
+        (self.arrival, self.order)
+    }
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Delayed) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Delayed {}
+
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Delayed) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Delayed {
+    fn cmp(&self, other: &Delayed) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// One network.
+pub(super) struct Switch {
+    config: NetworkConfig,
+    ports: Vec<Option<Port>>,
+    free: Vec<u32>,
+    /// Where stations are: they hear what is for nobody known.
+    stations: Vec<u32>,
+    /// Where addresses are.
+    places: HashMap<Mac, u32>,
+    /// How many of them were learned.
+    learned: usize,
+    delayed: BinaryHeap<Reverse<Delayed>>,
+    /// Frames that were delayed so far.
+    order: u64,
+}
+
+impl Switch {
+    pub(super) fn new(config: NetworkConfig) -> Switch {
+        Switch {
+            config,
+            ports: Vec::new(),
+            free: Vec::new(),
+            stations: Vec::new(),
+            places: HashMap::new(),
+            learned: 0,
+            delayed: BinaryHeap::new(),
+            order: 0,
+        }
+    }
+
+    /// The addresses that are kept for who leads out, and the bytes of the largest packet.
+    pub(super) fn router(&self) -> (Addresses, u16) {
+        (self.config.pool.router(), self.config.mtu)
+    }
+
+    fn insert(&mut self, owner: Owner, listens: bool, link: Link) -> Option<(u32, Addresses)> {
+        let index = self.free.pop().unwrap_or(self.ports.len() as u32);
+        let addresses = self.config.pool.port(index)?;
+        if index as usize == self.ports.len() {
+            self.ports.push(None);
+        }
+        let guarded = matches!(owner, Owner::Cell(_)).then_some(addresses);
+        let wire = Wire::new(link, self.config.seed.wrapping_add(index.into()));
+        let queue = Box::<RoundRobin>::default();
+        self.ports[index as usize] = Some(Port { owner, addresses: guarded, listens, wire, queue, traffic: Traffic::default() });
+        Some((index, addresses))
+    }
+
+    pub(super) fn plug(&mut self, cell: CellId, link: Link) -> Option<(u32, Addresses)> {
+        let (index, addresses) = self.insert(Owner::Cell(cell), false, link)?;
+        self.places.insert(addresses.mac, index);
+        Some((index, addresses))
+    }
+
+    pub(super) fn plug_station(&mut self, owner: Owner, listens: bool) -> Option<u32> {
+        let (index, _) = self.insert(owner, listens, Link::default())?;
+        self.stations.push(index);
+        Some(index)
+    }
+
+    pub(super) fn unplug(&mut self, index: u32) -> Traffic {
+        let traffic = self.traffic(index);
+        if self.ports.get_mut(index as usize).and_then(Option::take).is_some() {
+            self.free.push(index);
+            self.stations.retain(|station| *station != index);
+            self.places.retain(|_, place| *place != index);
+            self.learned = self.places.len().saturating_sub(self.ports.iter().flatten().filter(|port| port.addresses.is_some()).count());
+            self.delayed.retain(|Reverse(delayed)| delayed.sender != index);
+        }
+        traffic
+    }
+
+    fn port(&mut self, index: u32) -> Option<&mut Port> {
+        self.ports.get_mut(index as usize)?.as_mut()
+    }
+
+    pub(super) fn traffic(&self, index: u32) -> Traffic {
+        let port = self.ports.get(index as usize).and_then(Option::as_ref);
+        port.map(|port| Traffic { waiting: port.queue.waiting(), ..port.traffic }).unwrap_or_default()
+    }
+
+    pub(super) fn peek(&self, index: u32) -> Option<&Bytes> {
+        self.ports.get(index as usize)?.as_ref()?.queue.peek()
+    }
+
+    pub(super) fn take(&mut self, index: u32) -> Option<Bytes> {
+        let port = self.port(index)?;
+        let frame = port.queue.pop()?;
+        port.traffic.received.add(frame.len());
+        Some(frame)
+    }
+
+    pub(super) fn drop_large(&mut self, index: u32) {
+        if let Some(port) = self.port(index)
+            && port.queue.pop().is_some()
+        {
+            port.traffic.overrun += 1;
+        }
+    }
+
+    /// A frame comes in at a port: past its guard and over its link.
+    pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) {
+        let largest = ETHERNET_HEADER + usize::from(self.config.mtu);
+        let Some(port) = self.port(index) else { return };
+        port.traffic.sent.add(frame.len());
+        if !(ETHERNET_HEADER..=largest).contains(&frame.len()) {
+            port.traffic.lost += 1;
+            return;
+        }
+        if port.addresses.is_some_and(|own| !is_honest(&frame, &own)) {
+            port.traffic.spoofed += 1;
+            return;
+        }
+        match port.wire.cross(frame.len(), now) {
+            Crossing::Now => self.forward(index, &frame, woken),
+            Crossing::Later(arrival, again) => {
+                port.wire.under_way += frame.len();
+                let taken = frame.len();
+                self.delay(Delayed { arrival, order: 0, sender: index, taken, frame: frame.clone() });
+                if let Some(arrival) = again {
+                    self.delay(Delayed { arrival, order: 0, sender: index, taken: 0, frame });
+                }
+            }
+            Crossing::Lost | Crossing::Full => port.traffic.lost += 1,
+        }
+    }
+
+    fn delay(&mut self, delayed: Delayed) {
+        self.order += 1;
+        self.delayed.push(Reverse(Delayed { order: self.order, ..delayed }));
+    }
+
+    pub(super) fn next_arrival(&self) -> Option<Nanos> {
+        self.delayed.peek().map(|Reverse(delayed)| delayed.arrival)
+    }
+
+    pub(super) fn advance(&mut self, now: Nanos, woken: &mut Vec<CellId>) {
+        while self.next_arrival().is_some_and(|arrival| arrival <= now)
+            && let Some(Reverse(Delayed { sender, taken, frame, .. })) = self.delayed.pop()
+        {
+            if let Some(port) = self.port(sender) {
+                port.wire.under_way -= taken;
+            }
+            self.forward(sender, &frame, woken);
+        }
+    }
+
+    /// Puts a frame where it is to go.
+    fn forward(&mut self, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
+        let Some((target, rest)) = frame.split_first_chunk::<6>() else { return };
+        let Some(source) = rest.first_chunk::<6>() else { return };
+        let (target, source) = (Mac(*target), Mac(*source));
+        self.learn(source, sender);
+        let known = self.places.get(&target).copied().filter(|_| !target.is_group());
+        // A question about one cell's address disturbs no other.
+        match known.or_else(|| self.asked(frame)) {
+            Some(place) => {
+                self.deliver(place, sender, frame, woken);
+                self.deliver_to_stations(|station| station != place, true, sender, frame, woken);
+            }
+            None if target.is_group() => (0..self.ports.len() as u32).for_each(|index| self.deliver(index, sender, frame, woken)),
+            None => self.deliver_to_stations(|_| true, false, sender, frame, woken),
+        }
+    }
+
+    /// The port of the cell that a frame asks for: whose address it has.
+    fn asked(&self, frame: &[u8]) -> Option<u32> {
+        let index = self.config.pool.index(question(frame)?)?;
+        self.ports.get(index as usize)?.as_ref().filter(|port| port.addresses.is_some()).map(|_| index)
+    }
+
+    fn deliver_to_stations(
+        &mut self,
+        is_meant: impl Fn(u32) -> bool,
+        listening: bool,
+        sender: u32,
+        frame: &Bytes,
+        woken: &mut Vec<CellId>,
+    ) {
+        for at in 0..self.stations.len() {
+            let station = self.stations[at];
+            if is_meant(station) && (!listening || self.port(station).is_some_and(|port| port.listens)) {
+                self.deliver(station, sender, frame, woken);
+            }
+        }
+    }
+
+    /// Puts a frame into a port's queue, and tells who is there if nothing waited before.
+    fn deliver(&mut self, index: u32, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
+        if index == sender {
+            return;
+        }
+        let Some(port) = self.port(index) else { return };
+        let was_empty = port.queue.peek().is_none();
+        port.traffic.overrun += port.queue.push(sender, frame.clone());
+        match &port.owner {
+            _ if !was_empty => {}
+            Owner::Cell(cell) => woken.push(*cell),
+            Owner::Station(wake) => wake(),
+        }
+    }
+
+    /// Remembers where an address is, if that is behind a station.
+    fn learn(&mut self, source: Mac, sender: u32) {
+        if source.is_group() || !self.stations.contains(&sender) {
+            return;
+        }
+        match self.places.get_mut(&source) {
+            // Cells stay where they are.
+            Some(place) if self.stations.contains(place) => *place = sender,
+            Some(_) => {}
+            None if self.learned < LEARNED_ADDRESSES => {
+                self.learned += 1;
+                self.places.insert(source, sender);
+            }
+            None => {}
+        }
+    }
+}
+
+/// The address that a frame asks after: of ARP, or of IPv6's neighbour solicitations.
+fn question(frame: &[u8]) -> Option<IpAddr> {
+    const SOLICITATION: u8 = 135;
+    const ICMP6: u8 = 58;
+    const REQUEST: [u8; 2] = [0, 1];
+    let packet = frame.get(ETHERNET_HEADER..)?;
+    match frame.get(12..ETHERNET_HEADER)? {
+        [0x08, 0x06] if packet.get(6..8)? == REQUEST => Some(Ipv4Addr::from(*packet.get(24..28)?.first_chunk::<4>()?).into()),
+        [0x86, 0xdd] if *packet.get(6)? == ICMP6 && *packet.get(40)? == SOLICITATION => {
+            Some(Ipv6Addr::from(*packet.get(48..64)?.first_chunk::<16>()?).into())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cells on one network that idle, and a test that writes their rings.
+
+use pando_abi::frame::{self, Frames};
+use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
+use pando_abi::limits::NETWORK_DESCRIPTORS;
+use pando_abi::ring::{Descriptor, NetworkRings};
+use pando_abi::{Event, Hypercall, MapFlags, Permissions};
+use pando_kernel::cell::State;
+use pando_kernel::cell::traffic::Traffic;
+use pando_kernel::network::address::Addresses;
+use pando_kernel::network::link::Link;
+use pando_kernel::{CellId, End, NetworkConfig, NetworkId};
+use pando_machine::{Nanos, PageCount};
+use pando_testing::asm::Asm;
+use pando_testing::asm::Register::Rbx;
+use pando_testing::lab::Lab;
+use std::mem::offset_of;
+
+/// Where a cell has memory for what it sends: 8 MiB, and as much for what it receives.
+pub const SENT: u64 = 0x2000_0000;
+pub const RECEIVED: u64 = 0x3000_0000;
+/// Room of one receive descriptor.
+pub const ROOM: u32 = 1 << 18;
+
+/// Which of the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// From the cell.
+    Transmit,
+    /// To the cell.
+    Receive,
+}
+
+impl Ring {
+    pub fn address(self) -> u64 {
+        let offset = match self {
+            Ring::Transmit => offset_of!(NetworkRings, transmit),
+            Ring::Receive => offset_of!(NetworkRings, receive),
+        };
+        NETWORK_RINGS + offset as u64
+    }
+
+    fn place(self, index: u64) -> u64 {
+        self.address() + 16 + index % NETWORK_DESCRIPTORS as u64 * Descriptor::SIZE as u64
+    }
+}
+
+/// The cells, with their addresses.
+pub struct Bench {
+    pub lab: Lab,
+    pub network: NetworkId,
+    pub cells: Vec<(CellId, Addresses)>,
+    /// How many batches of each were looked at.
+    seen: Vec<u64>,
+    free: PageCount,
+}
+
+/// A batch of frames.
+pub fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for frame in frames {
+        let end = bytes.len() + frame::room(frame.len());
+        bytes.extend(frame::header(frame.len()));
+        bytes.extend(frame);
+        bytes.resize(end, 0);
+    }
+    bytes
+}
+
+/// A frame of IPv4 from one to another, of so many bytes, each of which says `mark`.
+pub fn packet(from: &Addresses, to: &Addresses, length: usize, mark: u8) -> Vec<u8> {
+    let mut bytes = vec![mark; length.max(34)];
+    bytes[..6].copy_from_slice(&to.mac.0);
+    bytes[6..12].copy_from_slice(&from.mac.0);
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[26..30].copy_from_slice(&from.v4.octets());
+    bytes[30..34].copy_from_slice(&to.v4.octets());
+    bytes
+}
+
+impl Bench {
+    /// So many cells on a network, on every machine.
+    pub fn both(cells: usize) -> Vec<Bench> {
+        Bench::with(cells, NetworkConfig::default(), Link::default())
+    }
+
+    /// The same, with a network and links of this kind.
+    pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<Bench> {
+        let build = |mut lab: Lab| {
+            let free = lab.kernel.free();
+            let network = lab.kernel.add_network(config.clone()).expect("there are few");
+            let seen = vec![0; cells];
+            let cells = (0..cells).map(|_| start(&mut lab, network, link)).collect();
+            Bench { lab, network, cells, seen, free }
+        };
+        Lab::both().into_iter().map(build).collect()
+    }
+
+    /// Leaves a cell to the caller.
+    pub fn remove(&mut self, cell: usize) -> (CellId, Addresses) {
+        self.seen.remove(cell);
+        self.cells.remove(cell)
+    }
+
+    pub fn addresses(&self, cell: usize) -> Addresses {
+        self.cells[cell].1
+    }
+
+    pub fn write(&self, cell: usize, address: u64, bytes: &[u8]) {
+        self.lab.kernel.write(self.cells[cell].0, address, bytes).expect("it idles, and the memory is mapped");
+    }
+
+    pub fn read(&self, cell: usize, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.lab.kernel.read(self.cells[cell].0, address, &mut bytes).expect("it idles, and the memory is mapped");
+        bytes
+    }
+
+    pub fn word(&self, cell: usize, address: u64) -> u64 {
+        u64::from_le_bytes(self.read(cell, address, 8).try_into().expect("eight bytes"))
+    }
+
+    pub fn taken(&self, cell: usize, ring: Ring) -> u64 {
+        self.word(cell, ring.address() + 8)
+    }
+
+    pub fn descriptor(&self, cell: usize, ring: Ring, index: u64) -> Descriptor {
+        Descriptor::from_words([self.word(cell, ring.place(index)), self.word(cell, ring.place(index) + 8)])
+    }
+
+    /// Posts a descriptor as the next one; returns its index.
+    pub fn post(&self, cell: usize, ring: Ring, address: u64, length: u32) -> u64 {
+        let index = self.word(cell, ring.address());
+        let bytes: Vec<u8> = Descriptor { address, length, tag: 0 }.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
+        self.write(cell, ring.place(index), &bytes);
+        self.write(cell, ring.address(), &index.wrapping_add(1).to_le_bytes());
+        index
+    }
+
+    /// Posts room for batches: so many descriptors, one behind the other in memory.
+    pub fn listen(&self, cell: usize, descriptors: u64) {
+        for _ in 0..descriptors {
+            let index = self.word(cell, Ring::Receive.address());
+            self.post(cell, Ring::Receive, RECEIVED + index % NETWORK_DESCRIPTORS as u64 * u64::from(ROOM), ROOM);
+        }
+    }
+
+    /// Makes the kernel look at a cell's rings, and everybody run who is woken by that.
+    pub fn kick(&mut self, cell: usize) {
+        self.lab.kernel.raise(self.cells[cell].0, Event::Terminate);
+        self.lab.run_all();
+        let (state, ..) = self.lab.kernel.inspect(self.cells[cell].0).expect("nothing that stands in a ring ends a cell");
+        assert_eq!(state, State::Idle { until: Nanos::NEVER });
+    }
+
+    /// Sends frames as one batch.
+    pub fn send(&mut self, cell: usize, frames: &[Vec<u8>]) {
+        let bytes = batch(frames);
+        self.write(cell, SENT, &bytes);
+        self.post(cell, Ring::Transmit, SENT, bytes.len() as u32);
+        self.kick(cell);
+    }
+
+    /// The frames of the batches that a cell has received since this was last asked, those of each descriptor by itself.
+    pub fn received(&mut self, cell: usize) -> Vec<Vec<Vec<u8>>> {
+        let taken = self.taken(cell, Ring::Receive);
+        let seen = std::mem::replace(&mut self.seen[cell], taken);
+        let batches = (seen..taken).map(|index| {
+            let Descriptor { address, length, .. } = self.descriptor(cell, Ring::Receive, index);
+            let bytes = self.read(cell, address, length as usize);
+            let mut inside = Frames::of(&bytes);
+            let frames = inside.by_ref().map(|place| bytes[place].to_vec()).collect();
+            assert!(inside.is_over(), "the kernel made no batch of frames");
+            frames
+        });
+        batches.collect()
+    }
+
+    /// All frames that a cell receives until no more wait, with new room wherever some was filled.
+    pub fn receive_all(&mut self, cell: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        loop {
+            let more = self.received(cell);
+            if more.is_empty() {
+                return frames;
+            }
+            self.listen(cell, more.len() as u64);
+            frames.extend(more.concat());
+            self.kick(cell);
+        }
+    }
+
+    pub fn traffic(&self, cell: usize) -> Traffic {
+        self.lab.kernel.traffic(self.cells[cell].0).expect("it lives").expect("it has a card")
+    }
+
+    /// Ends the cells: every frame of memory comes back.
+    pub fn close(self) {
+        for (id, _) in &self.cells {
+            self.lab.kernel.end(*id, End::Killed).expect("it idles");
+        }
+        self.lab.kernel.settle();
+        assert_eq!(self.lab.kernel.free(), self.free);
+    }
+}
+
+/// A cell that clears its events and idles, over and over.
+fn start(lab: &mut Lab, network: NetworkId, link: Link) -> (CellId, Addresses) {
+    let mut asm = Asm::new();
+    let again = asm.here();
+    asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).call_kernel(Hypercall::Idle { deadline: u64::MAX }).jmp(again);
+    let id = lab.cell(&asm.finish());
+    for memory in [SENT, RECEIVED] {
+        lab.kernel.map(id, memory, PageCount(2048), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its memory");
+    }
+    let addresses = lab.kernel.plug(id, network, link).expect("it is not running");
+    lab.kernel.start(id).expect("it was not started before");
+    lab.run_all();
+    (id, addresses)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stations: what is the host's on a network.
+
+use crate::bench::{Bench, Ring, packet};
+use pando_kernel::network::address::{Addresses, Mac};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Somebody who is no cell.
+fn stranger(bench: &Bench) -> Addresses {
+    Addresses { mac: Mac([2, 9, 9, 9, 9, 9]), v4: [192, 0, 2, 1].into(), ..bench.addresses(0) }
+}
+
+#[test]
+fn what_is_for_no_cell_goes_to_the_station_and_it_answers_in_any_name() {
+    for mut bench in Bench::both(2) {
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let woken = Arc::clone(&wakes);
+        let station = bench.lab.kernel.station(bench.network, false, move || {
+            woken.fetch_add(1, Ordering::Relaxed);
+        });
+        let station = station.expect("there is room");
+        let (a, outside) = (bench.addresses(0), stranger(&bench));
+        let frames = [packet(&a, &outside, 100, 1), packet(&a, &outside, 200, 2), packet(&a, &bench.addresses(1), 300, 3)];
+        bench.send(0, &frames);
+        assert_eq!(wakes.load(Ordering::Relaxed), 1, "once for all that waits");
+        assert_eq!(station.receive(1), frames[..1]);
+        assert_eq!(station.receive(9), frames[1..2]);
+        bench.listen(0, 1);
+        let answer = packet(&outside, &a, 99, 4);
+        station.send([answer.clone().into()]);
+        bench.lab.run_all();
+        assert_eq!(bench.received(0), [[answer]]);
+        assert_eq!((station.traffic().sent.frames, station.traffic().received.frames), (1, 2));
+        drop(station);
+        bench.close();
+    }
+}
+
+#[test]
+fn a_switch_learns_behind_which_station_an_address_is() {
+    for mut bench in Bench::both(1) {
+        let stations = [0, 1].map(|_| bench.lab.kernel.station(bench.network, false, || {}).expect("there is room"));
+        let (a, outside) = (bench.addresses(0), stranger(&bench));
+        bench.send(0, &[packet(&a, &outside, 100, 1)]);
+        assert_eq!(stations.each_ref().map(|station| station.receive(9).len()), [1, 1], "it may be behind either");
+        stations[1].send([packet(&outside, &a, 100, 2).into()]);
+        bench.lab.run_all();
+        bench.send(0, &[packet(&a, &outside, 100, 3)]);
+        assert_eq!(stations.each_ref().map(|station| station.receive(9).len()), [0, 1]);
+        // Where a cell is nobody can change.
+        stations[0].send([packet(&a, &outside, 100, 4).into()]);
+        stations[1].receive(9);
+        bench.lab.run_all();
+        bench.listen(0, 1);
+        stations[1].send([packet(&outside, &a, 100, 5).into()]);
+        bench.lab.run_all();
+        assert_eq!(bench.taken(0, Ring::Receive), 1);
+        drop(stations);
+        bench.close();
+    }
+}
+
+#[test]
+fn a_station_that_listens_hears_everything() {
+    for mut bench in Bench::both(2) {
+        let station = bench.lab.kernel.station(bench.network, true, || {}).expect("there is room");
+        let frame = packet(&bench.addresses(0), &bench.addresses(1), 100, 1);
+        bench.send(0, std::slice::from_ref(&frame));
+        assert_eq!(station.receive(9), [frame]);
+        drop(station);
+        bench.close();
+    }
+}
