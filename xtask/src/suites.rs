@@ -4,14 +4,17 @@
 //! Natively comes first: what does not pass on this machine, or takes too long, is left out and said. What passes natively and not in a cell has its
 //! cause in a file beside the suite's source, or stands in the document without one.
 
+mod busybox;
 mod cpython;
 mod go;
+mod kept;
 mod perl;
 mod redis;
 mod report;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,8 +31,11 @@ const CELL_PATIENCE: u64 = 5;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     suite: Suite,
-    /// Only these parts of it; then no document is written.
+    /// Only these parts of it; then no document is written, but with `--again`.
     names: Vec<String>,
+    /// After a whole run: these parts take the place of what they were in it, and in its document, which says so.
+    #[arg(long, requires = "names")]
+    again: bool,
     /// Seconds that a part may take natively: 60, or 300 where parts are large.
     #[arg(long)]
     limit: Option<u64>,
@@ -38,6 +44,8 @@ pub(crate) struct Options {
 /// The suites that are known.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Suite {
+    /// busybox's own, from Debian's source package.
+    Busybox,
     /// Those of CPython, from Debian's libpython3.11-testsuite.
     Cpython,
     /// Those of some packages of Go's standard library.
@@ -53,13 +61,13 @@ impl Suite {
     fn limit(self) -> u64 {
         match self {
             Suite::Cpython | Suite::Perl => 60,
-            Suite::Go | Suite::Redis => 300,
+            Suite::Busybox | Suite::Go | Suite::Redis => 300,
         }
     }
 }
 
 /// How a test went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Verdict {
     Passed,
     /// It failed, with what it named.
@@ -71,7 +79,7 @@ enum Verdict {
 }
 
 /// A test, or a part of a suite, with how it went.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Unit {
     name: String,
     native: Verdict,
@@ -81,6 +89,8 @@ struct Unit {
 /// How commands are run: from a directory of their own, with little around them.
 struct Runner {
     pando: PathBuf,
+    /// Where what they say is kept, for whoever looks for causes.
+    kept: PathBuf,
     scratch: tempfile::TempDir,
     limit: u64,
 }
@@ -92,39 +102,44 @@ struct Outcome {
 }
 
 impl Runner {
-    fn new(limit: u64) -> Result<Runner> {
+    fn new(limit: u64, kept: PathBuf) -> Result<Runner> {
         workspace::run(workspace::cargo().args(["build", "--release", "--package", "pando"]))?;
         let scratch = tempfile::tempdir().context("making a directory")?;
-        Ok(Runner { pando: workspace::target().join("release/pando"), scratch, limit })
+        Ok(Runner { pando: workspace::target().join("release/pando"), kept, scratch, limit })
     }
 
-    /// Runs words natively, standing in a directory, or in a fresh one.
-    fn native(&self, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
-        self.finish(self.limit, words, directory)
+    /// Runs a part's words natively, standing in a directory, or in a fresh one.
+    fn native(&self, part: &str, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
+        self.finish(&self.file("native", part)?, self.limit, words, directory)
     }
 
-    /// Runs words in a cell, with options for `pando run`.
-    fn cell(&self, options: &[&str], words: &[&str]) -> Result<Outcome> {
+    /// Runs a part's words in a cell, with options for `pando run`.
+    fn cell(&self, part: &str, options: &[&str], words: &[&str]) -> Result<Outcome> {
         let cell_limit = CELL_PATIENCE * self.limit;
         let (pando, limit) = (self.pando.to_string_lossy(), format!("{cell_limit}s"));
         let words = [&[&*pando, "run", "--timeout", &limit], options, &["--"], words].concat();
-        self.finish(cell_limit + 30, &words, None)
+        self.finish(&self.file("cell", part)?, cell_limit + 30, &words, None)
     }
 
-    fn finish(&self, limit: u64, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
-        let own = tempfile::tempdir_in(self.scratch.path()).context("making a directory")?;
-        let (fresh, said) = (own.path().join("work"), own.path().join("said"));
-        fs::create_dir(&fresh)?;
-        let file = fs::File::create(&said)?;
+    /// Where what a part says is kept.
+    fn file(&self, side: &str, part: &str) -> Result<PathBuf> {
+        let folder = self.kept.join(side);
+        fs::create_dir_all(&folder).context("making a folder for what is said")?;
+        Ok(folder.join(part.replace('/', "-")))
+    }
+
+    fn finish(&self, said: &Path, limit: u64, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
+        let fresh = tempfile::tempdir_in(self.scratch.path()).context("making a directory")?;
+        let file = fs::File::create(said).context("keeping what is said")?;
         let mut command = Command::new(DIES_WITH_PARENT[0]);
         // Whoever starts this may ignore signals, which programs inherit.
         command.args(&DIES_WITH_PARENT[1..]).args(["env", "--default-signal", "timeout", "--kill-after=5", &limit.to_string()]).args(words);
         command.env_clear().envs([("LANG", "C.UTF-8"), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("TERM", "dumb"), ("TZ", "UTC0")]);
-        command.env("HOME", workspace::target()).env("TMPDIR", &fresh);
-        command.current_dir(directory.unwrap_or(&fresh)).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        command.env("HOME", workspace::target()).env("TMPDIR", fresh.path());
+        command.current_dir(directory.unwrap_or(fresh.path())).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let status = command.status().with_context(|| format!("starting {}", words[0]))?.code().unwrap_or(-1);
         let said = String::from_utf8_lossy(&fs::read(said)?).into_owned();
-        own.close().context("removing what tests left")?;
+        fresh.close().context("removing what tests left")?;
         Ok(Outcome { status, said })
     }
 
@@ -160,19 +175,25 @@ impl Outcome {
 /// Runs a suite; `false` if something that passes natively fails in a cell without a known cause.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let limit = options.limit.unwrap_or(options.suite.limit());
-    let runner = Runner::new(limit)?;
-    let (name, title, causes, units) = match options.suite {
-        Suite::Cpython => ("cpython", cpython::title()?, include_str!("suites/cpython.txt"), cpython::run(&runner, &options.names)?),
-        Suite::Go => ("go", go::title()?, include_str!("suites/go.txt"), go::run(&runner, &options.names)?),
-        Suite::Perl => ("perl", perl::title()?, include_str!("suites/perl.txt"), perl::run(&runner, &options.names)?),
-        Suite::Redis => ("redis", redis::title()?, include_str!("suites/redis.txt"), redis::run(&runner, &options.names)?),
+    let name = options.suite.to_possible_value().context("every suite has a name")?.get_name().to_owned();
+    let kept = workspace::target().join("suites").join(&name);
+    let runner = Runner::new(limit, kept.clone())?;
+    let (title, causes, units) = match options.suite {
+        Suite::Busybox => (busybox::title()?, include_str!("suites/busybox.txt"), busybox::run(&runner, &options.names)?),
+        Suite::Cpython => (cpython::title()?, include_str!("suites/cpython.txt"), cpython::run(&runner, &options.names)?),
+        Suite::Go => (go::title()?, include_str!("suites/go.txt"), go::run(&runner, &options.names)?),
+        Suite::Perl => (perl::title()?, include_str!("suites/perl.txt"), perl::run(&runner, &options.names)?),
+        Suite::Redis => (redis::title()?, include_str!("suites/redis.txt"), redis::run(&runner, &options.names)?),
     };
     ensure!(!units.is_empty(), "nothing was run");
-    let report = report::Report::new(&units, causes);
-    if options.names.is_empty() {
-        let file = workspace::root().join("docs/suites").join(name).with_extension("md");
+    let found = kept::Found { limit, units, again: Vec::new() };
+    let found = if options.again { kept::Found::read(&kept)?.with(found, &options.names) } else { found };
+    let report = report::Report::new(&found, causes);
+    if options.names.is_empty() || options.again {
+        found.write(&kept)?;
+        let file = workspace::root().join("docs/suites").join(&name).with_extension("md");
         fs::create_dir_all(file.parent().context("a document lies in a folder")?)?;
-        fs::write(&file, report.document(&title, limit)).context("writing the document")?;
+        fs::write(&file, report.document(&title)).context("writing the document")?;
         println!("written: {}", file.display());
     }
     println!("{}", report.summary());

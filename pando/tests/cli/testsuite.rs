@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Busybox's own tests, from Debian's source of it: the applet under test, the shell that tests it and all that they start, natively or in a cell.
 //!
-//! What passes on the host passes in a cell. `testsuite.txt` names the applets that are left out.
+//! What passes on the host passes in a cell. `cargo xtask suites busybox` runs all of them.
 
-use crate::case::{Case, Outcome, long_runs, text};
+use crate::case::{Case, Outcome};
 use crate::chroot::succeed;
 use crate::data;
 use crate::foreign::fetched;
 use pando_testing::lab::kvm_is_there;
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +15,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-const LEFT_OUT: &str = include_str!("testsuite.txt");
-/// Those that take little time; the long runs take all.
+/// Those that take little time.
 const QUICK: [&str; 44] = [
     "ar",
     "ash-heredoc",
@@ -67,32 +65,14 @@ const QUICK: [&str; 44] = [
 /// How many applets are tested at a time.
 const WORKERS: usize = 3;
 
-/// Runs the tests of an applet, or a folder of tests of the shell, in a copy of all of them. `$1`: Debian's source; `$2`: what is tested;
-/// `$3`: what the tests of the shell have compiled.
-const SCRIPT: &str = r#"
-top=$(mktemp -d) && trap 'rm -r "$top"' EXIT && mkdir "$top/shell" || exit
-cat "$1/debian/config/os/linux" "$1/debian/config/pkg/static" > "$top/.config"
-ln -s "$(command -v busybox)" "$top/busybox"
-case $2 in
-ash-*)
-    cp -r "$1/shell/ash_test" "$top/shell" && cp "$3"/* "$top/shell/ash_test" && cd "$top/shell/ash_test" || exit
-    sh ./run-all "$2" | sed -n 's/^\(.*\): ok$/PASS: \1/p; s/^\(.*\): fail$/FAIL: \1/p';;
-*)
-    cp -r "$1/testsuite" "$top" && cd "$top/testsuite" || exit
-    ECHO='busybox echo' sh ./runtest "$2";;
-esac
-"#;
+/// Runs the tests of an applet, or a folder of tests of the shell.
+const SCRIPT: &str = include_str!("testsuite.sh");
 
 /// What the tests said, each with its name: `PASS`, `FAIL`, `SKIPPED` or `UNTESTED`.
 fn results(outcome: &Outcome) -> Vec<(String, String)> {
     let said = String::from_utf8_lossy(&outcome.output);
     let said = said.lines().filter_map(|line| line.split_once(": "));
     said.filter(|(word, _)| ["PASS", "FAIL", "SKIPPED", "UNTESTED"].contains(word)).map(|(word, name)| (name.into(), word.into())).collect()
-}
-
-/// The applets that are left out.
-fn left_out() -> BTreeSet<&'static str> {
-    LEFT_OUT.lines().filter_map(|line| Some(line.split_once(" - ")?.0)).collect()
 }
 
 /// A folder with what the tests of the shell have compiled.
@@ -125,17 +105,6 @@ fn check(source: &Path, compiled: &Path, applet: &str) -> (Vec<String>, usize) {
     (native.iter().zip(&cell).filter(fails).map(problem).collect(), passed)
 }
 
-/// The applets, and the folders of tests of the shell, that have tests.
-fn tested(source: &Path) -> BTreeSet<String> {
-    let names = |folder: &str| fs::read_dir(source.join(folder)).expect("Debian's source has it").flatten();
-    let names = |folder: &str| names(folder).map(|file| file.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let output = Command::new("busybox").arg("--list").output().expect("busybox is there");
-    let files = names("testsuite");
-    let has_tests = |name: &&str| files.iter().any(|file| file == name || file.strip_suffix(".tests") == Some(name));
-    let applets = text(&output.stdout).lines().filter(has_tests).map(str::to_owned);
-    applets.chain(names("shell/ash_test").into_iter().filter(|name| name.starts_with("ash-"))).collect()
-}
-
 #[test]
 fn the_tests_of_busybox_say_the_same_in_a_cell() {
     if !kvm_is_there() {
@@ -143,12 +112,9 @@ fn the_tests_of_busybox_say_the_same_in_a_cell() {
     }
     let Some(source) = fetched("sources/busybox") else { return };
     let compiled = compiled(&source);
-    let (left_out, all) = (left_out(), long_runs());
-    let is_wanted = |name: &String| !left_out.contains(&name[..]) && (all || QUICK.contains(&&name[..]));
-    let applets: Vec<String> = tested(&source).into_iter().filter(is_wanted).collect();
-    let (count, queue) = (applets.len(), Mutex::new(applets.into_iter()));
+    let (count, queue) = (QUICK.len(), Mutex::new(QUICK.into_iter()));
     let next = || queue.lock().expect("nobody panics with it").next();
-    let work = || std::iter::from_fn(next).map(|applet| check(&source, &compiled, &applet)).collect::<Vec<_>>();
+    let work = || std::iter::from_fn(next).map(|applet| check(&source, &compiled, applet)).collect::<Vec<_>>();
     let checked: Vec<(Vec<String>, usize)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("its tests can be run")).collect()

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CPython's own tests, module by module: `python3 -m test MODULE`, without anything that needs a network.
+//!
+//! A module passes in a cell if it does not fail there and none of its tests that ran natively skips itself.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -37,22 +39,83 @@ fn modules() -> Result<Vec<String>> {
 }
 
 fn unit(runner: &Runner, module: &str) -> Result<Unit> {
-    let words = [&[PYTHON, "-m", "test"][..], &LEFT_OUT, &[module]].concat();
-    let native = verdict(&runner.native(&words, None)?);
-    let cell = if native == Verdict::Passed { verdict(&runner.cell(&["-w", "/tmp"], &words)?) } else { Verdict::Skipped };
+    let words = [&[PYTHON, "-m", "test", "-v"][..], &LEFT_OUT, &[module]].concat();
+    let outcome = runner.native(module, &words, None)?;
+    let native = verdict(module, &outcome);
+    let cell = match native {
+        Verdict::Passed => compared(module, &outcome, &runner.cell(module, &["-w", "/tmp"], &words)?),
+        _ => Verdict::Skipped,
+    };
     println!("{module}: natively {native:?}, in a cell {cell:?}");
     Ok(Unit { name: module.into(), native, cell })
 }
 
-fn verdict(outcome: &Outcome) -> Verdict {
+/// How a module that passes natively went in a cell.
+fn compared(module: &str, native: &Outcome, cell: &Outcome) -> Verdict {
+    let skipped: Vec<String> = skipped(module, &cell.said).difference(&skipped(module, &native.said)).cloned().collect();
+    match verdict(module, cell) {
+        Verdict::Skipped => Verdict::Failed("it was skipped".into()),
+        Verdict::Passed if !skipped.is_empty() => Verdict::Failed(format!("skipped: {}", skipped.join(", "))),
+        verdict => verdict,
+    }
+}
+
+/// The tests of a module that skipped themselves: `NAME (test.MODULE.CLASS.NAME) ... skipped 'WHY'`, where a line of words about the test may come between.
+fn skipped(module: &str, said: &str) -> BTreeSet<String> {
+    let mut last = "";
+    let mut skipped = BTreeSet::new();
+    for line in said.lines() {
+        if let Some((_, name)) = line.split_once(" (test.") {
+            last = name.split_once(')').map_or(name, |(name, _)| name);
+        }
+        if line.contains("... skipped ") {
+            skipped.insert(last.strip_prefix(module).map_or(last, |name| name.trim_start_matches('.')).to_owned());
+        }
+    }
+    skipped
+}
+
+fn verdict(module: &str, outcome: &Outcome) -> Verdict {
     if outcome.is_late() {
         return Verdict::Late;
     }
     if outcome.status == 0 {
-        return Verdict::Passed;
+        let whole = format!("{module} skipped");
+        return if outcome.said.lines().any(|line| line == whole) { Verdict::Skipped } else { Verdict::Passed };
     }
     let named = |line: &str| Some(line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))?.split(' ').next()?.to_owned());
     let named: BTreeSet<String> = outcome.said.lines().filter_map(named).collect();
     let named: Vec<String> = named.into_iter().collect();
     Verdict::Failed(if named.is_empty() { format!("exit status {}", outcome.status) } else { named.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(status: i32, said: &str) -> Outcome {
+        Outcome { status, said: said.into() }
+    }
+
+    #[test]
+    fn what_skips_itself_in_a_cell_alone_does_not_pass() {
+        let native = outcome(0, "test_a (test.test_m.C.test_a) ... ok\ntest_b (test.test_m.C.test_b)\nWhat it is for ... ok\n");
+        let some = outcome(0, "test_a (test.test_m.C.test_a) ... ok\ntest_b (test.test_m.C.test_b)\nWhat it is for ... skipped 'why'\n");
+        assert_eq!(compared("test_m", &native, &native), Verdict::Passed);
+        assert_eq!(compared("test_m", &some, &some), Verdict::Passed);
+        assert_eq!(compared("test_m", &native, &some), Verdict::Failed("skipped: C.test_b".into()));
+        let whole = outcome(0, "test_m skipped -- why\ntest_m skipped\n");
+        assert_eq!(
+            (verdict("test_m", &whole), compared("test_m", &native, &whole)),
+            (Verdict::Skipped, Verdict::Failed("it was skipped".into()))
+        );
+    }
+
+    #[test]
+    fn what_failed_is_named() {
+        let failed = outcome(2, "FAIL: test_a (test.test_m.C.test_a)\nERROR: test_b (x)\n");
+        assert_eq!(verdict("test_m", &failed), Verdict::Failed("test_a, test_b".into()));
+        assert_eq!(verdict("test_m", &outcome(1, "")), Verdict::Failed("exit status 1".into()));
+        assert_eq!(verdict("test_m", &outcome(124, "")), Verdict::Late);
+    }
 }

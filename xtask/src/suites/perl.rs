@@ -62,11 +62,11 @@ fn unit(runner: &Runner, native: &Path, cell: &Path, file: &str) -> Result<Vec<U
     let text = fs::read(native.join("t").join(file)).with_context(|| format!("reading {file}"))?;
     let words = [&ENVIRONMENT[..], &[PERL], &switches(file, &String::from_utf8_lossy(&text)), &[file]].concat();
     // What chooses not to run says nothing about cells.
-    let Some(native) = verdict(&runner.native(&words, Some(&native.join("t")))?) else { return Ok(Vec::new()) };
+    let Some(native) = verdict(&runner.native(file, &words, Some(&native.join("t")))?) else { return Ok(Vec::new()) };
     let place = cell.to_string_lossy();
     let cell = match native {
         Verdict::Passed => {
-            let outcome = runner.cell(&["-v", &place, "-w", &format!("{place}/t")], &[&FIRST[..], &words].concat())?;
+            let outcome = runner.cell(file, &["-v", &place, "-w", &format!("{place}/t")], &[&FIRST[..], &words].concat())?;
             verdict(&outcome).unwrap_or_else(|| Verdict::Failed("it was skipped".into()))
         }
         _ => Verdict::Skipped,

@@ -51,10 +51,10 @@ fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<U
     let words = [TCL, RUN, "--durable", "--clients", "1", "--baseport", &port, "--portcount", &ports, "--single", name];
     let own = runner.scratch.path().join(format!("redis-{index}"));
     workspace::run(Command::new("cp").arg("-r").args([place, &own]))?;
-    let native = runner.native(&words, Some(&own))?;
+    let native = runner.native(name, &words, Some(&own))?;
     fs::remove_dir_all(&own).context("removing what tests left")?;
     let here = place.to_string_lossy();
-    let whole = runner.cell(&["-v", &here, "-w", &here], &words)?;
+    let whole = runner.cell(name, &["-v", &here, "-w", &here], &words)?;
     let units = compare(verdicts(name, &native), &verdicts(name, &whole), &whole);
     println!("{name}: {}", counts(&units));
     Ok(units)

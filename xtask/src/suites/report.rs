@@ -4,22 +4,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::kept::Found;
 use super::{CELL_PATIENCE, Unit, Verdict};
 
 /// Results, with the causes that are known.
 pub(super) struct Report<'a> {
-    units: &'a [Unit],
+    found: &'a Found,
     causes: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Report<'a> {
     /// `causes`: lines of `NAME -- CAUSE`.
-    pub(super) fn new(units: &'a [Unit], causes: &'a str) -> Report<'a> {
-        Report { units, causes: causes.lines().filter_map(|line| line.split_once(" -- ")).collect() }
+    pub(super) fn new(found: &'a Found, causes: &'a str) -> Report<'a> {
+        Report { found, causes: causes.lines().filter_map(|line| line.split_once(" -- ")).collect() }
     }
 
     fn native(&self, verdict: impl Fn(&Verdict) -> bool) -> impl Iterator<Item = &Unit> {
-        self.units.iter().filter(move |unit| verdict(&unit.native))
+        self.found.units.iter().filter(move |unit| verdict(&unit.native))
     }
 
     /// What passes natively and not in a cell.
@@ -40,11 +41,16 @@ impl<'a> Report<'a> {
     }
 
     /// The document.
-    pub(super) fn document(&self, title: &str, limit: u64) -> String {
+    pub(super) fn document(&self, title: &str) -> String {
+        let Found { limit, again, .. } = self.found;
         let mut text = format!(
             "# {title}\n\nWhat `cargo xtask suites` runs and writes: natively and in a cell on one machine, each part at most {limit} s natively and {} s in a cell.\n\n",
             CELL_PATIENCE * limit
         );
+        if !again.is_empty() {
+            let again: Vec<String> = again.iter().map(|(part, limit)| format!("{part} (at most {limit} s natively)")).collect();
+            let _ = writeln!(text, "One whole run, and after it these again, alone: {}.\n", again.join(", "));
+        }
         let _ = writeln!(text, "**{}**", self.summary());
         let _ = writeln!(text, "\n## Not in a cell\n");
         if self.different().next().is_none() {
@@ -65,8 +71,9 @@ impl<'a> Report<'a> {
         };
         let name = |unit: &Unit| unit.name.clone();
         list("Left out: fail natively", self.native(|verdict| matches!(verdict, Verdict::Failed(_))).map(name).collect());
+        list("Left out: skip themselves natively", self.native(|verdict| *verdict == Verdict::Skipped).map(name).collect());
         list("Left out: take too long natively", self.native(|verdict| *verdict == Verdict::Late).map(name).collect());
-        list("Pass", parts(self.units.iter().filter(|unit| unit.cell == Verdict::Passed)));
+        list("Pass", parts(self.found.units.iter().filter(|unit| unit.cell == Verdict::Passed)));
         text
     }
 }
@@ -101,12 +108,18 @@ mod tests {
             unit("six: a, b", Verdict::Passed, Verdict::Passed),
             unit("six: c", Verdict::Passed, Verdict::Passed),
         ];
-        let report = Report::new(&units, "# Causes\ntwo -- nobody has one");
+        let found = Found { units: units.into(), limit: 60, again: vec![("five".into(), 300)] };
+        let report = Report::new(&found, "# Causes\ntwo -- nobody has one");
         assert_eq!((report.summary().as_str(), report.unexplained()), ("3 of 5 that pass natively pass in a cell: 60.0 %", 1));
-        let text = report.document("Numbers", 60);
-        for line in
-            ["| two | test_a, test_b | nobody has one |", "| five | took too long | not known yet |", "three", "four", "one, six (2 tests)"]
-        {
+        let text = report.document("Numbers");
+        for line in [
+            "| two | test_a, test_b | nobody has one |",
+            "| five | took too long | not known yet |",
+            "three",
+            "four",
+            "one, six (2 tests)",
+            "One whole run, and after it these again, alone: five (at most 300 s natively).",
+        ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
     }
