@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Addresses: which are the world's, which a private network's, which the host's own.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What an address means to who must decide whether a cell may reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The world's.
+    Public,
+    /// A private network's, of which each has its own.
+    Private,
+    /// One link's: where clouds hand out their machines' secrets. Only by its own name.
+    Link,
+    /// Nobody's in particular, or everybody's: no connection leads there.
+    Nowhere,
+}
+
+/// A network: an address, and how many of its first bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// The network of the first `bits` of an address. Nothing if the address has fewer.
+    #[must_use]
+    pub fn new(address: IpAddr, bits: u8) -> Option<Network> {
+        (bits <= width(address)).then_some(Network { address, bits })
+    }
+
+    /// Whether an address lies in it.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        let differ = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => u128::from(own.to_bits() ^ other.to_bits()),
+            (IpAddr::V6(own), IpAddr::V6(other)) => own.to_bits() ^ other.to_bits(),
+            _ => return false,
+        };
+        differ.checked_shr((width(self.address) - self.bits).into()).unwrap_or_default() == 0
+    }
+
+    /// Whether it is that address and no other.
+    #[must_use]
+    pub fn is_exactly(self, address: IpAddr) -> bool {
+        self.bits == width(self.address) && self.address == address
+    }
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Networks that are not the world's, by the registries for special purposes of RFC 6890; the first that fits counts.
+const SPECIAL: [(IpAddr, u8, Kind); 24] = [
+    v4([0, 0, 0, 0], 8, Kind::Nowhere),
+    v4([127, 0, 0, 0], 8, Kind::Nowhere),
+    v4([224, 0, 0, 0], 3, Kind::Nowhere),
+    v4([169, 254, 0, 0], 16, Kind::Link),
+    v4([10, 0, 0, 0], 8, Kind::Private),
+    v4([100, 64, 0, 0], 10, Kind::Private),
+    v4([172, 16, 0, 0], 12, Kind::Private),
+    v4([192, 0, 0, 0], 24, Kind::Private),
+    v4([192, 0, 2, 0], 24, Kind::Private),
+    v4([192, 168, 0, 0], 16, Kind::Private),
+    v4([198, 18, 0, 0], 15, Kind::Private),
+    v4([198, 51, 100, 0], 24, Kind::Private),
+    v4([203, 0, 113, 0], 24, Kind::Private),
+    v6([0, 0], 96, Kind::Nowhere),
+    v6([0xff00, 0], 8, Kind::Nowhere),
+    v6([0xfe80, 0], 10, Kind::Link),
+    v6([0xfec0, 0], 10, Kind::Private),
+    v6([0xfc00, 0], 7, Kind::Private),
+    v6([0x100, 0], 64, Kind::Private),
+    v6([0x2001, 0xdb8], 32, Kind::Private),
+    // These carry addresses of IPv4 that nobody here looks at.
+    v6([0x64, 0xff9b], 32, Kind::Private),
+    v6([0x2001, 0], 32, Kind::Private),
+    v6([0x2002, 0], 16, Kind::Private),
+    v6([0x2001, 0x10], 28, Kind::Private),
+];
+
+const fn v4(octets: [u8; 4], bits: u8, kind: Kind) -> (IpAddr, u8, Kind) {
+    (IpAddr::V4(Ipv4Addr::from_octets(octets)), bits, kind)
+}
+
+const fn v6([first, second]: [u16; 2], bits: u8, kind: Kind) -> (IpAddr, u8, Kind) {
+    (IpAddr::V6(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0)), bits, kind)
+}
+
+/// What an address means, also where one of IPv4 is written as IPv6.
+#[must_use]
+pub fn kind(address: IpAddr) -> Kind {
+    let address = address.to_canonical();
+    let found = SPECIAL.iter().find(|(network, bits, _)| Network { address: *network, bits: *bits }.contains(address));
+    found.map_or(Kind::Public, |(.., kind)| *kind)
+}
+
+/// Whether an address is the host's own, now: it is if a socket can be bound to it. (A host that lets sockets be bound to others' addresses calls every address its own.)
+#[must_use]
+pub fn is_the_hosts(address: IpAddr) -> bool {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    // Without a socket nothing can be said, and so nothing is opened.
+    !socket.is_ok_and(|socket| bind(&socket, &SocketAddr::new(address, 0)).is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Network, is_the_hosts, kind};
+
+    #[test]
+    fn addresses_are_known_for_what_they_are() {
+        let cases = [
+            ("8.8.8.8", Kind::Public),
+            ("2606:4700::1111", Kind::Public),
+            ("10.1.2.3", Kind::Private),
+            ("172.31.255.255", Kind::Private),
+            ("172.32.0.0", Kind::Public),
+            ("192.168.1.1", Kind::Private),
+            ("fd00::1", Kind::Private),
+            ("64:ff9b::7f00:1", Kind::Private),
+            ("169.254.169.254", Kind::Link),
+            ("fe80::1", Kind::Link),
+            ("127.0.0.1", Kind::Nowhere),
+            ("0.0.0.0", Kind::Nowhere),
+            ("255.255.255.255", Kind::Nowhere),
+            ("224.0.0.251", Kind::Nowhere),
+            ("::", Kind::Nowhere),
+            ("::1", Kind::Nowhere),
+            ("ff02::1", Kind::Nowhere),
+            ("::ffff:127.0.0.1", Kind::Nowhere),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(kind(text.parse().expect("an address")), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_have_their_addresses() {
+        let network = |text: &str, bits| Network::new(text.parse().expect("an address"), bits);
+        let contains =
+            |text, bits, address: &str| network(text, bits).is_some_and(|network| network.contains(address.parse().expect("an address")));
+        assert!(contains("10.0.0.0", 8, "10.255.0.1") && !contains("10.0.0.0", 8, "11.0.0.0"));
+        assert!(contains("0.0.0.0", 0, "1.2.3.4") && !contains("0.0.0.0", 0, "::1") && contains("::", 0, "2001::"));
+        assert!(contains("::1", 128, "::1") && !contains("::1", 128, "::2") && contains("1.2.3.4", 32, "1.2.3.4"));
+        assert_eq!((network("1.2.3.4", 33), network("::", 129)), (None, None));
+    }
+
+    #[test]
+    fn the_host_knows_its_own_addresses() {
+        assert!(is_the_hosts("127.0.0.1".parse().expect("an address")));
+        assert!(!is_the_hosts("198.51.100.7".parse().expect("an address")), "(net.ipv4.ip_nonlocal_bind must be 0)");
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets of the host: none of them ever blocks.
+
+use crate::limits::BACKLOG;
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_linger, set_socket_reuseaddr, set_tcp_nodelay};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// The flags that every descriptor of the gateway has.
+pub(crate) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    socket_with(family, kind, FLAGS, None)
+}
+
+/// Starts to connect to a destination; [`Ready::OUT`](crate::poll::Ready) tells that it is done, or failed.
+pub(crate) fn call(to: SocketAddr) -> Result<OwnedFd> {
+    let socket = socket(to, SocketType::STREAM)?;
+    // The cell has decided already which bytes go together.
+    set_tcp_nodelay(&socket, true)?;
+    match connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket that hears and speaks to one destination by datagrams.
+pub(crate) fn datagrams_with(to: SocketAddr) -> Result<OwnedFd> {
+    let socket = socket(to, SocketType::DGRAM)?;
+    connect(&socket, &to)?;
+    Ok(socket)
+}
+
+/// A socket that hears everybody who sends datagrams to it.
+pub(crate) fn datagrams_at(address: SocketAddr) -> Result<OwnedFd> {
+    let socket = socket(address, SocketType::DGRAM)?;
+    only_its_family(&socket, address)?;
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// A socket at which connections arrive.
+pub(crate) fn listener(address: SocketAddr) -> Result<OwnedFd> {
+    let socket = socket(address, SocketType::STREAM)?;
+    only_its_family(&socket, address)?;
+    // Connections of one that was here before may still be ending.
+    set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn only_its_family(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
+    if address.is_ipv6() { set_ipv6_v6only(socket, true) } else { Ok(()) }
+}
+
+/// Closes a connection so that the other side learns that it broke.
+pub(crate) fn reset(socket: OwnedFd) {
+    // One that cannot be told is closed all the same.
+    let _ = set_socket_linger(&socket, Some(Duration::ZERO));
+}

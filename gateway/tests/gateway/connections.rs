@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections, from cells and to them.
+
+use crate::cell::{CELL, Cell, GATEWAY};
+use crate::pattern;
+use pando_stack::{Failure, Obstacle};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+
+const MEGABYTE: usize = 1 << 20;
+
+/// A server on the host's loopback that does this with each connection, and its port.
+fn serve(body: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let port = listener.local_addr().expect("it has an address").port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let body = body.clone();
+            thread::spawn(move || body(stream));
+        }
+    });
+    port
+}
+
+/// Says what it hears.
+fn echo(mut stream: TcpStream) {
+    let mut writer = stream.try_clone().expect("the host has descriptors");
+    let _ = std::io::copy(&mut stream, &mut writer);
+    let _ = writer.shutdown(Shutdown::Write);
+}
+
+fn cell_with(port: u16) -> Cell {
+    Cell::new(&[format!("host:{port}")], &[], &[])
+}
+
+#[test]
+fn a_cell_speaks_with_a_server_of_the_host() {
+    let port = serve(echo);
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    let bytes = pattern(MEGABYTE, 0);
+    cell.say(id, &bytes, true);
+    assert_eq!(cell.until_over(id), None);
+    assert!(cell.connection(id).heard == bytes, "all came back as it was");
+    let carried = cell.stop().counts.carried;
+    assert_eq!((carried.outgoing, carried.bytes_out, carried.bytes_in), (1, MEGABYTE as u64, MEGABYTE as u64));
+}
+
+#[test]
+fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
+    for at in ["0:80", "[::1]:0:80"] {
+        let mut cell = Cell::new(&[], &[at], &[]);
+        cell.echo_at(80);
+        let (to, bytes) = (cell.forwards[0], pattern(MEGABYTE, 1));
+        let client = thread::spawn(move || {
+            let mut stream = TcpStream::connect(to).expect("the gateway listens");
+            let (mut writer, said) = (stream.try_clone().expect("the host has descriptors"), bytes.clone());
+            let speaker = thread::spawn(move || {
+                writer.write_all(&said).expect("the cell hears");
+                writer.shutdown(Shutdown::Write).expect("it is open");
+            });
+            let mut heard = Vec::new();
+            stream.read_to_end(&mut heard).expect("the cell answers");
+            speaker.join().expect("it does not panic");
+            heard == bytes
+        });
+        cell.until(|_| client.is_finished().then_some(()));
+        assert!(client.join().expect("it does not panic"), "all came back as it was");
+        let tuple = cell.connections.len();
+        assert_eq!((tuple, cell.stop().counts.carried.incoming), (1, 1));
+    }
+}
+
+#[test]
+fn what_no_rule_opens_is_out_of_reach() {
+    let (open, closed) = (serve(echo), serve(echo));
+    let mut cell = cell_with(open);
+    let own = SocketAddr::new(GATEWAY.into(), closed);
+    for to in [own, SocketAddr::from(([10, 1, 2, 3], 80)), SocketAddr::from(([8, 8, 8, 8], 80))] {
+        let id = cell.connect(to);
+        assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Obstacle::Forbidden)), "{to}");
+    }
+    let report = cell.stop();
+    assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&own)));
+}
+
+#[test]
+fn a_refusal_of_the_host_is_one_of_the_gateway() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let port = listener.local_addr().expect("it has an address").port();
+    drop(listener);
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    assert_eq!(cell.until_over(id), Some(Failure::Reset));
+    assert!(!cell.connection(id).open, "it never opened");
+}
+
+#[test]
+fn a_refusal_of_the_cell_breaks_the_hosts_connection() {
+    let mut cell = Cell::new(&[], &["0:80"], &[]);
+    let to = cell.forwards[0];
+    let client = thread::spawn(move || TcpStream::connect(to).expect("the gateway listens").read(&mut [0]).map_err(|error| error.kind()));
+    cell.until(|_| client.is_finished().then_some(()));
+    assert_eq!(client.join().expect("it does not panic"), Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn either_side_finishes_by_itself() {
+    // The cell finishes first, and hears the answer after that.
+    let port = serve(|mut stream| {
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        heard.reverse();
+        let _ = stream.write_all(&heard);
+    });
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    cell.say(id, b"question", true);
+    assert_eq!(cell.until_over(id), None);
+    assert_eq!(cell.connection(id).heard, b"noitseuq");
+
+    // The host finishes first, and hears the answer after that.
+    let (heard, hears) = mpsc::channel();
+    let port = serve(move |mut stream| {
+        let _ = stream.write_all(b"question");
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut all = String::new();
+        let _ = stream.read_to_string(&mut all);
+        let _ = heard.send(all);
+    });
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    assert_eq!(cell.until_over(id), None);
+    assert_eq!(cell.connection(id).heard, b"question");
+    cell.say(id, b"answer", true);
+    assert_eq!(cell.until(|_| hears.try_recv().ok()), "answer");
+    cell.until(|cell| cell.connection(id).closed.then_some(()));
+}
+
+#[test]
+fn many_connections_at_once_stay_apart() {
+    const MANY: usize = 64;
+    let port = serve(echo);
+    let mut cell = cell_with(port);
+    let ids: Vec<_> = (0..MANY).map(|_| cell.connect_host(port)).collect();
+    for (number, id) in ids.iter().enumerate() {
+        cell.say(*id, &pattern(MEGABYTE, number), true);
+    }
+    for (number, id) in ids.iter().enumerate() {
+        assert_eq!(cell.until_over(*id), None);
+        assert!(cell.connection(*id).heard == pattern(MEGABYTE, number), "{number} came back as it was");
+    }
+    assert_eq!(cell.stop().counts.carried.outgoing, MANY as u64);
+}
+
+#[test]
+fn who_reads_slowly_holds_up_nobody_else() {
+    let (go, goes) = mpsc::channel::<()>();
+    let (done, is_done) = mpsc::channel();
+    let goes = std::sync::Arc::new(std::sync::Mutex::new(goes));
+    let slow = serve(move |mut stream| {
+        let _ = goes.lock().map(|goes| goes.recv());
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        let _ = done.send(all);
+    });
+    let quick = serve(echo);
+    let mut cell = Cell::new(&[format!("host:{slow}"), format!("host:{quick}")], &[], &[]);
+    // More than the buffers of all who take part hold.
+    let bytes = pattern(16 * MEGABYTE, 3);
+    let waits = cell.connect_host(slow);
+    cell.say(waits, &bytes, true);
+    // One that its cell does not read.
+    let deaf = cell.connect_host(quick);
+    cell.connection(deaf).deaf = true;
+    cell.say(deaf, &bytes, true);
+    let id = cell.connect_host(quick);
+    cell.say(id, &bytes, true);
+    assert_eq!(cell.until_over(id), None);
+    assert!(cell.connection(id).heard == bytes, "the quick one has all");
+    go.send(()).expect("the server waits");
+    assert!(cell.until(|_| is_done.try_recv().ok()) == bytes, "the slow one has all in the end");
+    cell.connection(deaf).deaf = false;
+    assert_eq!(cell.until_over(deaf), None);
+    assert!(cell.connection(deaf).heard == bytes, "so has the deaf one");
+}
+
+#[test]
+fn a_side_that_breaks_breaks_the_other() {
+    // The host's: who closes with something unread says that it broke.
+    let port = serve(|stream| {
+        let mut byte = [0];
+        let _ = stream.peek(&mut byte);
+    });
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    cell.say(id, b"unheard", false);
+    assert_eq!(cell.until_over(id), Some(Failure::Reset));
+
+    // The cell's.
+    let (broke, breaks) = mpsc::channel();
+    let port = serve(move |mut stream| {
+        let _ = stream.write_all(b"x");
+        let mut all = Vec::new();
+        let _ = broke.send(stream.read_to_end(&mut all).map_err(|error| error.kind()));
+    });
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    cell.until(|cell| (cell.connection(id).heard == b"x").then_some(()));
+    cell.abort(id);
+    assert_eq!(cell.until(|_| breaks.try_recv().ok()), Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn what_the_cell_said_last_is_delivered_at_the_end() {
+    let (heard, hears) = mpsc::channel();
+    let port = serve(move |mut stream| {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        let _ = heard.send(all.len());
+    });
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    cell.say(id, &pattern(MEGABYTE, 5), true);
+    cell.until(|cell| cell.has_said(id).then_some(()));
+    cell.stop();
+    assert_eq!(hears.recv(), Ok(MEGABYTE));
+}
+
+#[test]
+fn a_cell_is_called_from_the_gateways_address() {
+    let mut cell = Cell::new(&[], &["0:80"], &[]);
+    cell.echo_at(80);
+    let stream = TcpStream::connect(cell.forwards[0]).expect("the gateway listens");
+    let id = cell.until(|cell| cell.connections.keys().next().copied());
+    let tuple = cell.tuple(id);
+    assert_eq!((tuple.local, tuple.remote.ip()), (SocketAddr::new(CELL.into(), 80), GATEWAY.into()));
+    drop(stream);
+    cell.until(|cell| cell.connection(id).closed.then_some(()));
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datagrams, from cells and to them.
+
+use crate::cell::{Cell, GATEWAY};
+use crate::pattern;
+use pando_stack::Obstacle;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+
+/// A server on the host's loopback that sends back what it is sent, and its address as the cell knows it.
+fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
+    let port = socket.local_addr().expect("it has an address").port();
+    thread::spawn(move || {
+        let mut room = vec![0; 1 << 16];
+        while let Ok((length, from)) = socket.recv_from(&mut room) {
+            let _ = socket.send_to(&room[..length], from);
+        }
+    });
+    SocketAddr::new(GATEWAY.into(), port)
+}
+
+#[test]
+fn a_cell_speaks_with_a_server_of_the_host() {
+    let to = echo();
+    let mut cell = Cell::new(&[format!("host:{}", to.port())], &[], &[]);
+    for (number, length) in [(0, 0), (1, 1), (2, 1400), (3, 9000), (4, 60_000)] {
+        let (port, bytes) = (5000 + number as u16, pattern(length, number));
+        cell.hear_at(port);
+        cell.send(port, to, &bytes);
+        let heard = cell.until(|cell| cell.datagrams.pop());
+        assert_eq!((heard.local.port(), heard.remote, heard.bytes == bytes), (port, to, true), "{length} bytes");
+    }
+    assert_eq!(cell.stop().counts.datagrams.out, 5);
+}
+
+#[test]
+fn what_no_rule_opens_is_out_of_reach() {
+    let to = echo();
+    let mut cell = Cell::new(&[], &[], &[]);
+    cell.hear_at(5000);
+    for to in [to, SocketAddr::from(([8, 8, 8, 8], 53))] {
+        cell.send(5000, to, b"x");
+        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Obstacle::Port, "{to}");
+    }
+    assert!(cell.datagrams.is_empty());
+}
+
+#[test]
+fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
+    let mut cell = Cell::new(&[], &["0:53/udp"], &[]);
+    cell.hear_at(53);
+    let to = cell.forwards[0];
+    let clients: Vec<UdpSocket> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").expect("the host has a port")).collect();
+    for (number, client) in clients.iter().enumerate() {
+        client.send_to(&pattern(100, number), to).expect("the gateway listens");
+    }
+    let heard = cell.until(|cell| (cell.datagrams.len() == clients.len()).then(|| std::mem::take(&mut cell.datagrams)));
+    for datagram in heard {
+        let answer = [&datagram.bytes[..], b"answered"].concat();
+        assert_eq!(datagram.remote.ip(), GATEWAY);
+        cell.send(53, datagram.remote, &answer);
+    }
+    for (number, client) in clients.iter().enumerate() {
+        client.set_nonblocking(true).expect("it can be");
+        let mut room = [0; 200];
+        let (length, from) = cell.until(|_| client.recv_from(&mut room).ok());
+        assert_eq!((&room[..length], from), (&[&pattern(100, number)[..], b"answered"].concat()[..], to));
+    }
+}

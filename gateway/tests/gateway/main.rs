@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gateways with real sockets of the host on one side, and a stack that plays a cell on the other.
+
+mod cell;
+mod connections;
+mod datagrams;
+mod names;
+mod wire;
+
+use pando_gateway::{BindError, Forward, Gateway};
+use std::net::{TcpListener, UdpSocket};
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let forward = |text: &str| text.parse::<Forward>().expect("a forward");
+    let bind = |text: &str| Gateway::bind(&[forward(text)], Vec::new(), Vec::new()).map(|gateway| gateway.addresses().next());
+    let taken = TcpListener::bind("127.0.0.1:0").expect("the host has a port").local_addr().expect("it has an address");
+    let listener = TcpListener::bind(taken).expect("nobody else has it");
+    assert_eq!(bind(&format!("{}:80", taken.port())), Err(BindError::Taken(taken)));
+    assert!(BindError::Taken(taken).to_string().starts_with(&format!("port {} of 127.0.0.1 is taken", taken.port())));
+    drop(listener);
+    let heard = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
+    let taken = heard.local_addr().expect("it has an address");
+    assert_eq!(bind(&format!("{}:80/udp", taken.port())), Err(BindError::Taken(taken)));
+    let nowhere = "198.51.100.7:8080";
+    assert_eq!(bind(&format!("{nowhere}:80")), Err(BindError::NotHere(nowhere.parse().expect("an address"))));
+}
+
+/// Bytes that are not all alike.
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at + seed) * (at / 251 + 7 + seed)) as u8).collect()
+}
