@@ -10,8 +10,11 @@ use core::time::Duration;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use smoltcp::time::Instant;
+use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
 
-use crate::port::{Port, Said};
+use crate::mend::{Mended, Progress, is_before, mend};
+use crate::packet::Packet;
+use crate::port::{Port, Said, Voice};
 use crate::{Failure, TcpOptions, Tuple, limits};
 
 /// How much faster smoltcp's clock runs.
@@ -90,6 +93,10 @@ pub(crate) struct Connection {
     wants_room: bool,
     /// Bytes that could be read at the last look.
     readable: usize,
+    /// The first byte of the other side, how many were read of it, and what it acknowledged.
+    begin: TcpSeqNumber,
+    received: u32,
+    answered: TcpSeqNumber,
     /// When the other side was last heard.
     heard: u64,
     /// Since when it has owed an answer, or been heard without giving all of it.
@@ -121,6 +128,9 @@ impl Connection {
             owes_reset: false,
             wants_room: false,
             readable: 0,
+            begin: TcpSeqNumber(0),
+            received: 0,
+            answered: TcpSeqNumber(0),
             heard: now,
             waits: Some(now),
         };
@@ -154,24 +164,56 @@ impl Connection {
         }
     }
 
-    /// Hears a packet of this connection.
-    pub(crate) fn hear(&mut self, interface: &mut Interface, port: &mut Port, now: u64) {
+    /// Hears a packet of this connection, which says `segment`.
+    pub(crate) fn hear(&mut self, interface: &mut Interface, voice: &mut Voice, packet: &Packet, segment: &TcpRepr, now: u64) {
         self.heard = now;
         self.waits = self.waits.map(|_| now);
-        let socket = self.socket_mut();
-        socket.set_keep_alive(None);
-        interface.poll_ingress_single(paced(now), port, &mut self.sockets);
+        self.socket_mut().set_keep_alive(None);
+        if segment.control == TcpControl::Syn && self.stage == Stage::Opening {
+            self.begin = segment.seq_number + 1;
+        }
+        let sums = voice.capabilities.checksum.clone();
+        let mended = match self.progress(&voice.said) {
+            Some(progress) => mend(packet, segment, progress, &sums),
+            None => Mended::Sound,
+        };
+        let mut take = |bytes: &[u8]| {
+            interface.poll_ingress_single(paced(now), &mut Port { voice: &mut *voice, arrived: Some(bytes) }, &mut self.sockets);
+        };
+        match &mended {
+            Mended::Sound => take(packet.bytes),
+            Mended::Instead(other) => take(other),
+            Mended::Before(other, wants_answer) => {
+                take(other);
+                if *wants_answer {
+                    take(packet.bytes);
+                }
+            }
+        }
+        if let (Some(number), Some(sent)) = (segment.ack_number, voice.said.last)
+            && (self.stage == Stage::Opening || (is_before(self.answered, number) && !is_before(sent.sequence, number)))
+        {
+            self.answered = number;
+        }
+    }
+
+    /// How far both sides are, once it is open.
+    fn progress(&self, said: &Said) -> Option<Progress> {
+        let sent = said.last.filter(|_| self.stage == Stage::Open)?.sequence;
+        let finished = i32::from(has_finished(self.state));
+        let received = (self.received as i32).wrapping_add(self.socket().recv_queue() as i32).wrapping_add(finished);
+        Some(Progress { expected: TcpSeqNumber(self.begin.0.wrapping_add(received)), unanswered: self.answered, sent })
     }
 
     /// Says one packet, if there is one to say.
-    pub(crate) fn speak(&mut self, interface: &mut Interface, port: &mut Port, now: u64) {
+    pub(crate) fn speak(&mut self, interface: &mut Interface, voice: &mut Voice, now: u64) {
         if let Some(keep_alive) = self.options.keep_alive
             && now >= self.heard.saturating_add(nanoseconds(keep_alive.idle))
             && self.socket().keep_alive().is_none()
         {
             self.socket_mut().set_keep_alive(Some(paced_span(keep_alive.interval)));
         }
-        interface.poll_egress(paced(now), port, &mut self.sockets);
+        interface.poll_egress(paced(now), &mut Port { voice, arrived: None }, &mut self.sockets);
     }
 
     /// When it must be looked at next.
@@ -291,6 +333,7 @@ impl Connection {
             }
         }
         self.readable = self.socket().recv_queue();
+        self.received = self.received.wrapping_add(received as u32);
         received
     }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Datagrams of UDP, and how single packets leave.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::wire::{IpProtocol, IpRepr, UdpPacket, UdpRepr};
 
 use crate::hear::Context;
-use crate::packet::{Ends, Packet};
+use crate::packet::{Ends, Packet, compose};
 use crate::{Datagram, Error, Happening, Hearing, Obstacle, Outlet, Stack};
 
 /// Bytes of UDP's header.
@@ -61,10 +60,7 @@ impl Stack {
         let hop = self.network.hop(remote).ok_or(Error::NoRoute)?;
         let sums = &self.capabilities.checksum;
         let Some(to) = self.network.group(hop).or_else(|| self.neighbours.find(hop, now)) else {
-            let mut packet = vec![0; header.buffer_len()];
-            header.emit(&mut packet[..], sums);
-            write(&mut packet[header.header_len()..]);
-            self.neighbours.post(hop, packet, now);
+            self.neighbours.post(hop, compose(header, sums, write), now);
             return Ok(());
         };
         if !(Ends { from: self.network.mac, to }.packet(outlet, header, sums, write)) {

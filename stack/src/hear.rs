@@ -10,7 +10,7 @@ use crate::lingering::LastWord;
 use crate::network::Audience;
 use crate::news;
 use crate::packet::{Ends, Mac, Packet};
-use crate::port::{Port, Said};
+use crate::port::Voice;
 use crate::strangers::{read, without_payload};
 use crate::{ConnectionId, Doorkeeper, Outlet, Refusal, Stack, Tuple, Verdict};
 
@@ -67,16 +67,13 @@ impl Stack {
     }
 
     fn hear_segment(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
-        let segment = TcpPacket::new_checked(packet.payload).ok()?;
-        let tuple = Tuple {
-            local: SocketAddr::new(packet.destination, segment.dst_port()),
-            remote: SocketAddr::new(packet.source, segment.src_port()),
-        };
+        let repr = read(packet, &self.capabilities.checksum)?;
+        let tuple =
+            Tuple { local: SocketAddr::new(packet.destination, repr.dst_port), remote: SocketAddr::new(packet.source, repr.src_port) };
         if let Some(&id) = self.tuples.get(&tuple) {
-            self.hear_connection(id, packet, &segment, context);
+            self.hear_connection(id, packet, &repr, context);
             return Some(());
         }
-        let repr = read(packet, &self.capabilities.checksum)?;
         let is_knock = repr.control == TcpControl::Syn && repr.ack_number.is_none();
         if self.strangers.get(&tuple).is_some() {
             return self.hear_stranger(&tuple, packet, &repr, context);
@@ -137,8 +134,7 @@ impl Stack {
                     let mut connection = self.strangers.open(tuple, context.now)?;
                     connection.is_incoming = true;
                     let id = self.keep(connection);
-                    let segment = TcpPacket::new_checked(packet.payload).ok()?;
-                    self.hear_connection(id, packet, &segment, context);
+                    self.hear_connection(id, packet, repr, context);
                 }
             }
             (TcpControl::Rst, _) => {}
@@ -148,21 +144,19 @@ impl Stack {
     }
 
     /// Gives a packet to its connection.
-    fn hear_connection(&mut self, id: ConnectionId, packet: &Packet, segment: &TcpPacket<&[u8]>, context: &mut Context) {
+    fn hear_connection(&mut self, id: ConnectionId, packet: &Packet, segment: &TcpRepr, context: &mut Context) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let mut said = Said { frames: 0, again: 0, is_cut_short: false, ..connection.said };
-        let mut port = Port {
-            capabilities: self.capabilities.clone(),
-            arrived: Some(packet.bytes),
+        let mut voice = Voice {
+            capabilities: &self.capabilities,
             outlet: context.outlet,
             ends: Ends { from: self.network.mac, to: context.from },
-            said: &mut said,
+            said: connection.said.anew(),
         };
-        connection.hear(&mut self.interface, &mut port, context.now);
+        connection.hear(&mut self.interface, &mut voice, packet, segment, context.now);
         self.counts.looks += 1;
-        self.counts.sent += said.frames as u64;
-        connection.said = said;
-        let end = segment.seq_number() + segment.segment_len();
+        self.counts.sent += voice.said.frames as u64;
+        connection.said = voice.said;
+        let end = segment.seq_number + segment.segment_len();
         self.look(id, context.now);
         // Both have finished: what is left is to say so, perhaps more than once.
         if let Some(connection) = self.connections.get(&id)

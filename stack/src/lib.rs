@@ -18,6 +18,7 @@ mod datagram;
 mod hear;
 mod limits;
 mod lingering;
+mod mend;
 mod messages;
 mod neighbours;
 mod network;

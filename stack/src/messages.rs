@@ -7,13 +7,13 @@ use core::net::{IpAddr, SocketAddr};
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol, Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv4Repr,
     Icmpv6DstUnreachable, Icmpv6Message, Icmpv6Packet, Icmpv6Repr, IpProtocol, IpRepr, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr,
-    NdiscNeighborFlags, NdiscRepr, RawHardwareAddress, TcpRepr,
+    NdiscNeighborFlags, NdiscRepr, RawHardwareAddress, TcpPacket, TcpRepr,
 };
 
 use crate::connection::Stage;
 use crate::hear::Context;
 use crate::network::Audience;
-use crate::packet::{Ends, Mac, Packet};
+use crate::packet::{Ends, Mac, Packet, compose};
 use crate::{Echo, Error, Failure, Happening, Obstacle, Outlet, Stack, Tuple};
 
 /// Bytes of a packet that are sent back with the reason why it did not arrive: what fits into the shortest packets that every link carries.
@@ -196,11 +196,10 @@ impl Stack {
     pub(crate) fn say_unreachable_to(&mut self, tuple: &Tuple, syn: &TcpRepr, obstacle: Obstacle, to: Mac, outlet: &mut dyn Outlet) {
         let (source, destination) = (tuple.remote.ip(), tuple.local.ip());
         let header = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, syn.buffer_len(), 64);
-        let mut bytes = alloc::vec![0; header.buffer_len()];
         let sums = &self.capabilities.checksum;
-        header.emit(&mut bytes[..], sums);
-        let segment = &mut bytes[header.header_len()..];
-        syn.emit(&mut smoltcp::wire::TcpPacket::new_unchecked(segment), &source.into(), &destination.into(), sums);
+        let bytes = compose(&header, sums, |room| {
+            syn.emit(&mut TcpPacket::new_unchecked(room), &source.into(), &destination.into(), sums);
+        });
         if let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)) {
             self.send_back(&packet, obstacle, to, outlet);
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets as they are read and written: IP of both versions in one form, straight from a frame and straight into an outlet.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
@@ -62,6 +64,14 @@ impl<'a> Packet<'a> {
             payload: packet.payload(),
         })
     }
+}
+
+/// A packet by itself, of which `write` writes what follows the header.
+pub(crate) fn compose(header: &IpRepr, sums: &ChecksumCapabilities, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut packet = vec![0; header.buffer_len()];
+    header.emit(&mut packet[..], sums);
+    write(&mut packet[header.header_len()..]);
+    packet
 }
 
 /// Which sums are computed and checked. Those of headers and of ICMP are short, so they are always there for whoever looks at a capture.

@@ -24,13 +24,25 @@ pub(crate) struct Said {
     pub(crate) last: Option<LastWord>,
 }
 
-/// A link for as long as one connection is looked at.
-pub(crate) struct Port<'a> {
-    pub(crate) capabilities: DeviceCapabilities,
-    pub(crate) arrived: Option<&'a [u8]>,
+impl Said {
+    /// What is left of it when something new is to be said.
+    pub(crate) const fn anew(self) -> Self {
+        Self { frames: 0, again: 0, is_cut_short: false, last: self.last }
+    }
+}
+
+/// What a connection speaks with.
+pub(crate) struct Voice<'a> {
+    pub(crate) capabilities: &'a DeviceCapabilities,
     pub(crate) outlet: &'a mut dyn Outlet,
     pub(crate) ends: Ends,
-    pub(crate) said: &'a mut Said,
+    pub(crate) said: Said,
+}
+
+/// A link for as long as one connection is looked at once.
+pub(crate) struct Port<'a, 'v> {
+    pub(crate) voice: &'a mut Voice<'v>,
+    pub(crate) arrived: Option<&'a [u8]>,
 }
 
 /// What smoltcp may know of the link: packets without Ethernet.
@@ -42,31 +54,31 @@ pub(crate) fn capabilities(mtu: usize, sums: ChecksumCapabilities) -> DeviceCapa
     capabilities
 }
 
-impl<'a> Device for Port<'a> {
+impl<'v> Device for Port<'_, 'v> {
     type RxToken<'t>
         = Arrived<'t>
     where
         Self: 't;
     type TxToken<'t>
-        = Speech<'t>
+        = Speech<'t, 'v>
     where
         Self: 't;
 
-    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Speech<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Speech<'_, 'v>)> {
         let bytes = self.arrived.take()?;
-        Some((Arrived(bytes), Speech { outlet: self.outlet, ends: self.ends, said: self.said }))
+        Some((Arrived(bytes), Speech(self.voice)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Speech<'_>> {
-        if self.outlet.room(HEADER + self.capabilities.max_transmission_unit).is_none() {
-            self.said.is_cut_short = true;
+    fn transmit(&mut self, _: Instant) -> Option<Speech<'_, 'v>> {
+        if self.voice.outlet.room(HEADER + self.voice.capabilities.max_transmission_unit).is_none() {
+            self.voice.said.is_cut_short = true;
             return None;
         }
-        Some(Speech { outlet: self.outlet, ends: self.ends, said: self.said })
+        Some(Speech(self.voice))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities.clone()
+        self.voice.capabilities.clone()
     }
 }
 
@@ -80,31 +92,28 @@ impl RxToken for Arrived<'_> {
 }
 
 /// The right to say one packet.
-pub(crate) struct Speech<'t> {
-    outlet: &'t mut dyn Outlet,
-    ends: Ends,
-    said: &'t mut Said,
-}
+pub(crate) struct Speech<'t, 'v>(&'t mut Voice<'v>);
 
-impl TxToken for Speech<'_> {
+impl TxToken for Speech<'_, '_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let Some(room) = self.outlet.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
+        let Voice { outlet, ends, said, .. } = self.0;
+        let Some(room) = outlet.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
             // An answer to what just arrived, for which there is no room: lost, as packets are. TCP gets over it.
             return write(&mut vec![0; length]);
         };
         let result = write(&mut room[HEADER..]);
         let (kind, segment) = read_segment(&room[HEADER..]);
         let mut frame = EthernetFrame::new_unchecked(room);
-        frame.set_src_addr(EthernetAddress(self.ends.from));
-        frame.set_dst_addr(EthernetAddress(self.ends.to));
+        frame.set_src_addr(EthernetAddress(ends.from));
+        frame.set_dst_addr(EthernetAddress(ends.to));
         frame.set_ethertype(kind);
-        self.outlet.commit(HEADER + length);
-        self.said.frames += 1;
+        outlet.commit(HEADER + length);
+        said.frames += 1;
         if let Some((begin, word)) = segment {
-            let is_again = self.said.last.is_some_and(|last| word.sequence > begin && begin < last.sequence);
-            self.said.again += u64::from(is_again);
-            let sequence = self.said.last.map_or(word.sequence, |last| last.sequence.max(word.sequence));
-            self.said.last = Some(LastWord { sequence, ..word });
+            let is_again = said.last.is_some_and(|last| word.sequence > begin && begin < last.sequence);
+            said.again += u64::from(is_again);
+            let sequence = said.last.map_or(word.sequence, |last| last.sequence.max(word.sequence));
+            said.last = Some(LastWord { sequence, ..word });
         }
         result
     }

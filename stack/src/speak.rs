@@ -10,7 +10,7 @@ use smoltcp::wire::{
 use crate::connection::Stage;
 use crate::neighbours::{Task, Waiting};
 use crate::packet::{Ends, Mac};
-use crate::port::{Port, Said};
+use crate::port::{Said, Voice};
 use crate::{ConnectionId, Failure, Obstacle, Outlet, Stack, limits, network, news};
 
 impl Stack {
@@ -43,6 +43,8 @@ impl Stack {
 
     /// Lets a connection say something. Whether it was cut short.
     fn speak(&mut self, id: ConnectionId, now: u64, outlet: &mut dyn Outlet) -> bool {
+        // What the user did has changed what is waited for.
+        self.look(id, now);
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.is_dirty = false;
         if connection.stage == Stage::Over && !connection.owes_reset() {
@@ -58,17 +60,15 @@ impl Stack {
             self.agenda.set(id, Some(now.saturating_add(limits::BETWEEN_QUESTIONS)));
             return false;
         };
-        let mut said = Said { frames: 0, again: 0, is_cut_short: false, ..connection.said };
-        let mut before = 0;
-        for _ in 0..limits::TURN {
-            let ends = Ends { from: self.network.mac, to };
-            let mut port = Port { capabilities: self.capabilities.clone(), arrived: None, outlet, ends, said: &mut said };
-            connection.speak(&mut self.interface, &mut port, now);
-            if said.frames == before {
+        let ends = Ends { from: self.network.mac, to };
+        let mut voice = Voice { capabilities: &self.capabilities, outlet, ends, said: connection.said.anew() };
+        for turn in 1..=limits::TURN {
+            connection.speak(&mut self.interface, &mut voice, now);
+            if voice.said.frames < turn {
                 break;
             }
-            before = said.frames;
         }
+        let said = voice.said;
         self.counts.looks += 1;
         self.counts.sent += said.frames as u64;
         self.counts.sent_again += said.again;

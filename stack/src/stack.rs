@@ -10,13 +10,13 @@ use smoltcp::phy::DeviceCapabilities;
 use smoltcp::wire::HardwareAddress;
 
 use crate::agenda::Agenda;
-use crate::connection::{Connection, Stage};
+use crate::connection::{Connection, Stage, paced};
 use crate::lingering::Lingering;
 use crate::neighbours::Neighbours;
 use crate::network::Network;
 use crate::news::News;
 use crate::packet::{Ends, sums};
-use crate::port::{Port, Said, capabilities};
+use crate::port::{Port, Said, Voice, capabilities};
 use crate::strangers::Strangers;
 use crate::{Config, ConnectionId, Counts, Error, Happening, Outbox, Refusal, TcpOptions, Tuple};
 
@@ -50,14 +50,9 @@ impl Stack {
         let buffer = config.buffer.clamp(2 << 10, 1 << 30);
         let mut settings = iface::Config::new(HardwareAddress::Ip);
         settings.random_seed = config.seed;
-        let mut port = Port {
-            capabilities: capabilities.clone(),
-            arrived: None,
-            outlet: &mut Outbox::new(0),
-            ends: Ends { from: [0; 6], to: [0; 6] },
-            said: &mut Said::default(),
-        };
-        let mut interface = Interface::new(settings, &mut port, crate::connection::paced(now));
+        let ends = Ends { from: [0; 6], to: [0; 6] };
+        let mut voice = Voice { capabilities: &capabilities, outlet: &mut Outbox::new(0), ends, said: Said::default() };
+        let mut interface = Interface::new(settings, &mut Port { voice: &mut voice, arrived: None }, paced(now));
         interface.set_any_ip(true);
         Self {
             network: Network::new(&config),

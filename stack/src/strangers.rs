@@ -6,7 +6,6 @@
 //! real socket is given the same knock, and, drawing the same random numbers, gives the same answer.
 
 use alloc::collections::BTreeMap;
-use alloc::vec;
 
 use smoltcp::iface::{Config, Interface};
 use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
@@ -14,8 +13,8 @@ use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, 
 
 use crate::agenda::Agenda;
 use crate::connection::{Connection, paced};
-use crate::packet::{Ends, HEADER, Mac, Packet};
-use crate::port::{Port, Said};
+use crate::packet::{Ends, HEADER, Mac, Packet, compose};
+use crate::port::{Port, Said, Voice};
 use crate::{Outlet, Tuple, limits};
 
 /// Somebody who knocked.
@@ -147,22 +146,23 @@ impl Strangers {
         let mut connection = Connection::new(tuple, buffer, now);
         connection.socket_mut().listen(tuple.local).ok()?;
         let header = IpRepr::new(tuple.remote.ip().into(), tuple.local.ip().into(), IpProtocol::Tcp, syn.buffer_len(), 64);
-        let mut packet = vec![0; header.buffer_len()];
-        header.emit(&mut packet[..], &self.capabilities.checksum);
-        let segment = &mut packet[header.header_len()..];
-        syn.emit(&mut TcpPacket::new_unchecked(segment), &tuple.remote.ip().into(), &tuple.local.ip().into(), &self.capabilities.checksum);
+        let sums = &self.capabilities.checksum;
+        let bytes = compose(&header, sums, |room| {
+            syn.emit(&mut TcpPacket::new_unchecked(room), &tuple.remote.ip().into(), &tuple.local.ip().into(), sums);
+        });
+
+        let packet = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes))?;
 
         let mut note = Note { bytes: [0; NOTE], length: 0 };
-        let mut said = Said::default();
         let ends = Ends { from: [0; 6], to: [0; 6] };
-        let mut port = Port { capabilities: self.capabilities.clone(), arrived: Some(&packet), outlet: &mut note, ends, said: &mut said };
+        let mut voice = Voice { capabilities: &self.capabilities, outlet: &mut note, ends, said: Said::default() };
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
-        let mut interface = Interface::new(config, &mut port, paced(now));
+        let mut interface = Interface::new(config, &mut Port { voice: &mut voice, arrived: None }, paced(now));
         interface.set_any_ip(true);
-        connection.hear(&mut interface, &mut port, now);
-        connection.speak(&mut interface, &mut port, now);
-        connection.said = said;
+        connection.hear(&mut interface, &mut voice, &packet, syn, now);
+        connection.speak(&mut interface, &mut voice, now);
+        connection.said = voice.said;
         connection.look(now, &mut |_| {});
         let answer = note.segment(&self.capabilities.checksum)?;
         Some((connection, answer))

@@ -2,4 +2,8 @@
 //! Stacks that talk to each other over a simulated link, and strangers who mean no good.
 
 mod basics;
+mod ends;
+mod faults;
+mod hostile;
+mod many;
 mod net;

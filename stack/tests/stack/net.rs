@@ -148,6 +148,8 @@ pub struct Net {
     pub frames: u64,
     /// Frames with nobody behind the address that they are for.
     pub astray: u64,
+    /// Every frame that was sent, if somebody wants to know.
+    pub recording: Option<Vec<Vec<u8>>>,
     /// Frames are lost on the way to these.
     pub deaf: BTreeSet<usize>,
 }
@@ -190,7 +192,18 @@ impl Net {
             })
             .collect();
         let rng = Rng::with_seed(seed);
-        Self { now: 1_000 * MS, hosts, link, rng, under_way: BTreeMap::new(), serial: 0, frames: 0, astray: 0, deaf: BTreeSet::new() }
+        Self {
+            now: 1_000 * MS,
+            hosts,
+            link,
+            rng,
+            under_way: BTreeMap::new(),
+            serial: 0,
+            frames: 0,
+            astray: 0,
+            recording: None,
+            deaf: BTreeSet::new(),
+        }
     }
 
     pub fn pair(link: Link, seed: u64) -> Self {
@@ -200,6 +213,9 @@ impl Net {
     /// Puts a frame onto the link.
     pub fn post(&mut self, from: usize, frame: &[u8]) {
         self.frames += 1;
+        if let Some(recording) = &mut self.recording {
+            recording.push(frame.to_vec());
+        }
         let to = <[u8; 6]>::try_from(&frame[..6]).unwrap();
         let receivers: Vec<usize> = if to[0] & 1 == 1 {
             (0..self.hosts.len()).filter(|host| *host != from).collect()
@@ -235,6 +251,7 @@ impl Net {
             let host = &mut self.hosts[index];
             host.do_what_programs_do(self.now);
             let is_done = host.stack.run(self.now, &mut host.outbox);
+            host.do_what_programs_do(self.now);
             let mut frames = Vec::new();
             host.outbox.drain(&mut |frame| {
                 frames.push(frame.to_vec());
@@ -295,6 +312,15 @@ impl Net {
         let id = self.hosts[host].stack.connect(tuple, TcpOptions::default(), self.now).expect("it can be asked for");
         self.hosts[host].ends.insert(id, end);
         id
+    }
+
+    /// Lets host 0 and host 1 know each other.
+    pub fn introduce(&mut self) {
+        let now = self.now;
+        let host = &mut self.hosts[0];
+        let echo = Echo { local: address(0), remote: address(1), identity: 0, sequence: 0, bytes: Vec::new(), hops: 64 };
+        host.stack.ping(&echo, now, &mut host.outbox).expect("there is room");
+        self.run_until(100 * MS, "known", |net| !net.hosts[0].echo_answers.is_empty());
     }
 
     /// A connection from host 0 to port 80 of host 1, opened: its names on both sides.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments that smoltcp would throw away whole, although half of what they say is news.
+//!
+//! smoltcp drops a segment whose bytes are all old, and with them its acknowledgement; and one whose acknowledgement is old, and with it its
+//! bytes. Where both sides send again after a loss, each then waits for an acknowledgement that it throws away, without end. So the part that is
+//! news is given to it alone, in a segment that it takes.
+
+use alloc::vec::Vec;
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
+
+use crate::packet::{Packet, compose};
+
+/// How far a connection is, as smoltcp counts it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// The next byte that the other side has to send.
+    pub(crate) expected: TcpSeqNumber,
+    /// The first byte that the other side is not known to have.
+    pub(crate) unanswered: TcpSeqNumber,
+    /// The end of what was sent.
+    pub(crate) sent: TcpSeqNumber,
+}
+
+/// What is to be heard in place of a segment, or before it.
+#[derive(Debug)]
+pub(crate) enum Mended {
+    /// Nothing: it is sound.
+    Sound,
+    /// This packet, and then the segment itself if it asks for an answer.
+    Before(Vec<u8>, bool),
+    /// This packet.
+    Instead(Vec<u8>),
+}
+
+/// Whether one number comes before another.
+pub(crate) const fn is_before(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
+    one.0.wrapping_sub(other.0) < 0
+}
+
+/// What smoltcp should hear of a segment.
+pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, sums: &ChecksumCapabilities) -> Mended {
+    let Some(number) = segment.ack_number.filter(|_| !matches!(segment.control, TcpControl::Rst | TcpControl::Syn)) else {
+        return Mended::Sound;
+    };
+    let length = segment.segment_len() as i32;
+    let end = TcpSeqNumber(segment.seq_number.0.wrapping_add(length));
+    let is_old = is_before(segment.seq_number, progress.expected) && !is_before(progress.expected, end);
+    if is_old && is_before(progress.unanswered, number) && !is_before(progress.sent, number) {
+        let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, payload: &[], ..*segment };
+        return Mended::Before(rewritten(packet, &alone, sums), length > 0);
+    }
+    if !is_old && length > 0 && is_before(number, progress.unanswered) {
+        let renewed = TcpRepr { ack_number: Some(progress.unanswered), ..*segment };
+        return Mended::Instead(rewritten(packet, &renewed, sums));
+    }
+    Mended::Sound
+}
+
+/// The same packet with another segment.
+fn rewritten(packet: &Packet, segment: &TcpRepr, sums: &ChecksumCapabilities) -> Vec<u8> {
+    let (from, to) = (IpAddress::from(packet.source), IpAddress::from(packet.destination));
+    let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), packet.hops);
+    compose(&header, sums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, sums))
+}
