@@ -11,7 +11,7 @@ use syscalls::Sysno;
 
 /// The figures of an ended cell, a line each.
 pub(crate) fn table(program: &OsStr, outcome: &Outcome, laps: &Laps) -> String {
-    let Outcome { counters, usage, report, end } = outcome;
+    let Outcome { counters, usage, report, end, traffic: _ } = outcome;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<24}{value:>14}");
@@ -49,7 +49,7 @@ fn name(call: &MissingCall) -> String {
 
 /// The same as one object: times in nanoseconds, memory in bytes.
 pub(crate) fn json(outcome: &Outcome, laps: &Laps) -> Value {
-    let Outcome { counters, usage, report, end } = outcome;
+    let Outcome { counters, usage, report, end, traffic: _ } = outcome;
     let (status, signal) = match end {
         End::Exited { status } => (Some(status), None),
         End::Signalled { signal, .. } => (None, Some(signal)),
