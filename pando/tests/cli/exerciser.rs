@@ -39,7 +39,7 @@ struct Place {
 const OVERLAY: Place = Place { directory: "/var/tmp", operations: 20_000, long: 600 };
 const MEMORY: Place = Place { directory: "/dev/shm", operations: 20_000, long: 600 };
 /// Each of its syncs writes the whole file to the host.
-const VOLUME: Place = Place { directory: "/volume", operations: 600, long: 1500 };
+const VOLUME: Place = Place { directory: "/volume", operations: 600, long: 1000 };
 
 /// Exercises a file by a seed, natively and in a cell, and holds the two files against each other.
 fn exercise(program: &str, place: &Place, seed: u32) {
