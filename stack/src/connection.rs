@@ -256,10 +256,9 @@ impl Connection {
         if self.stage == Stage::Opening && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
             self.stage = Stage::Open;
             tell(Change::Opened);
-            if self.finishing {
-                self.socket_mut().close();
-                self.state = self.socket().state();
-            }
+        }
+        if self.finishing && self.stage == Stage::Open && matches!(state, State::Established | State::CloseWait) {
+            self.close();
         }
         let readable = self.socket().recv_queue();
         if readable > self.readable || (has_finished(state) && !has_finished(before) && state != State::Closed) {
@@ -346,6 +345,14 @@ impl Connection {
         self.finishing = true;
         if self.stage == Stage::Open {
             self.waits.get_or_insert(now);
+            self.close();
+        }
+    }
+
+    /// Says that nothing more will be said (FIN). Not after the other side has, as long as something was not answered: smoltcp would not hear of room any more (it takes each
+    /// acknowledgement of nothing new for a stray one in LAST-ACK), and a closed window would stay so.
+    fn close(&mut self) {
+        if self.state != State::CloseWait || self.socket().send_queue() == 0 {
             self.socket_mut().close();
             self.state = self.socket().state();
         }

@@ -240,6 +240,24 @@ fn a_reader_that_rests_stops_the_sender_and_starts_it_again() {
 }
 
 #[test]
+fn a_reader_that_rests_starts_a_sender_again_that_has_finished() {
+    let mut net = Net::pair(Link::GOOD, 1);
+    let (client, server) = net.open();
+    net.hosts[0].ends.get_mut(&client).unwrap().is_deaf = true;
+    let now = net.now;
+    net.hosts[0].stack.finish(client, now);
+    net.hosts[1].ends.get_mut(&server).unwrap().finishes = true;
+    net.say(1, server, &noise(100 << 10, 1));
+    net.run_for(300 * SECOND);
+    assert_eq!((net.hosts[0].stack.readable(client), net.end(1, server).given), (64 << 10, 100 << 10));
+    net.hosts[0].ends.get_mut(&client).unwrap().is_deaf = false;
+    let now = net.now;
+    net.hosts[0].pump(client, now);
+    net.run_until(5 * MS, "all arrives at once", |net| net.end(0, client).received.len() == 100 << 10 && net.end(0, client).is_closed);
+    assert!(net.end(0, client).received == noise(100 << 10, 1));
+}
+
+#[test]
 fn a_lost_last_word_is_said_again() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
