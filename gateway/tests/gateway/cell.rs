@@ -175,12 +175,26 @@ impl Cell {
             if let Some(found) = is_so(self) {
                 return found;
             }
-            assert!(start.elapsed() < PATIENCE, "it has not come so far: {:?}", self.stack.counts());
+            assert!(start.elapsed() < PATIENCE, "it has not come so far: {:?}\n{}", self.stack.counts(), self.state());
             let deadline =
                 self.stack.deadline().map_or(Duration::from_millis(100), |at| Duration::from_nanos(at.saturating_sub(self.now())));
             // What the test's own threads do is nothing that wakes a cell.
             self.end.hears.wait(deadline.min(Duration::from_millis(5)));
         }
+    }
+
+    /// Where each connection stands.
+    fn state(&self) -> String {
+        let state = |(id, connection): (&ConnectionId, &Connection)| {
+            let Connection { open, failed, closed, heard, finished, says: (said, bytes), .. } = connection;
+            let [readable, writable, unanswered] = [self.stack.readable(*id), self.stack.writable(*id), self.stack.unanswered(*id)];
+            format!(
+                "{id:?}: open {open}, {failed:?}, closed {closed}, finished {finished}, heard {}, said {said} of {}; {readable} {writable} {unanswered}\n",
+                heard.len(),
+                bytes.len()
+            )
+        };
+        self.connections.iter().filter(|(_, connection)| !connection.closed).map(state).collect()
     }
 
     /// Lives until a connection is over, in whatever way.
