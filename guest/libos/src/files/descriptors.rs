@@ -41,12 +41,12 @@ impl Files {
     /// `EBADF`.
     pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
         // File descriptors are ints: the upper half of the register says nothing.
-        self.own.descriptors.get_mut(fd as u32 as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+        self.own.descriptors.get_mut(fd as u32 as usize).ok_or(Errno::EBADF)
     }
 
     /// The number of the open file that a descriptor stands for.
     pub(super) fn index(&self, fd: u64) -> Result<usize, Errno> {
-        self.own.descriptors.get(fd as u32 as usize).copied().flatten().map(|descriptor| descriptor.file).ok_or(Errno::EBADF)
+        self.own.open_file(fd as u32).ok_or(Errno::EBADF)
     }
 
     /// The number of the open file that a descriptor stands for: as long as it is open, no other has it.
@@ -62,7 +62,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn look(&self, fd: u64) -> Result<&OpenFile, Errno> {
-        self.open.get(self.index(fd)?).and_then(Option::as_ref).map(|(file, _)| file).ok_or(Errno::EBADF)
+        self.open.get(self.index(fd)?).map(|(file, _)| file).ok_or(Errno::EBADF)
     }
 
     /// The open file that a descriptor stands for.
@@ -71,7 +71,7 @@ impl Files {
     /// `EBADF`.
     pub fn get(&mut self, fd: u64) -> Result<&mut OpenFile, Errno> {
         let index = self.index(fd)?;
-        self.open.get_mut(index).and_then(Option::as_mut).map(|(file, _)| file).ok_or(Errno::EBADF)
+        self.open.get_mut(index).map(|(file, _)| file).ok_or(Errno::EBADF)
     }
 
     /// The same, unless it is a name only.
@@ -84,8 +84,9 @@ impl Files {
 
     /// Adds a file that the process starts with, at the next descriptor.
     pub(super) fn start_with(&mut self, file: OpenFile) {
-        self.own.descriptors.push(Some(Descriptor { file: self.open.len(), close_on_exec: false }));
-        self.open.push(Some((file, 1)));
+        let place = self.open.free_from(0);
+        self.open.put(place, (file, 1));
+        self.own.descriptors.put(self.own.descriptors.end(), Descriptor { file: place, close_on_exec: false });
     }
 
     /// Opens a file at the lowest free descriptor.
@@ -100,11 +101,8 @@ impl Files {
                 return Err(error);
             }
         };
-        let place = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
-        if place == self.open.len() {
-            self.open.push(None);
-        }
-        self.open[place] = Some((file, 1));
+        let place = self.open.free_from(0);
+        self.open.put(place, (file, 1));
         self.set(fd, Descriptor { file: place, close_on_exec });
         Ok(fd)
     }
@@ -114,23 +112,18 @@ impl Files {
     /// # Errors
     /// `EMFILE`.
     pub fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
-        (minimum..self.own.descriptors_max)
-            .find(|fd| self.own.descriptors.get(*fd as usize).is_none_or(Option::is_none))
-            .ok_or(Errno::EMFILE)
+        let fd = self.own.descriptors.free_from(minimum as usize) as u64;
+        if fd < self.own.descriptors_max { Ok(fd) } else { Err(Errno::EMFILE) }
     }
 
     pub(super) fn set(&mut self, fd: u64, descriptor: Descriptor) {
-        let index = fd as usize;
-        if self.own.descriptors.len() <= index {
-            self.own.descriptors.resize(index + 1, None);
-        }
-        self.own.descriptors[index] = Some(descriptor);
+        self.own.descriptors.put(fd as usize, descriptor);
     }
 
     /// Where descriptors end: none from here on is open.
     #[must_use]
     pub fn descriptors_end(&self) -> u64 {
-        self.own.descriptors.len() as u64
+        self.own.descriptors.end() as u64
     }
 
     /// Closes a descriptor, and its file with its last one.
@@ -140,7 +133,7 @@ impl Files {
     pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
         let index = self.index(fd)?;
         self.before_close(fd, index);
-        self.own.descriptors[fd as u32 as usize] = None;
+        self.own.descriptors.take(fd as u32 as usize);
         if let Some(file) = self.drop_reference(index) {
             self.end(file);
         }
@@ -149,7 +142,7 @@ impl Files {
 
     /// Tells that an open file is being closed, and gives up the locks that go with a descriptor: the process's own on its file, and with the last descriptor the open file's.
     fn before_close(&mut self, fd: u64, index: usize) {
-        let references = self.open[index].as_ref().map_or(0, |(_, references)| *references);
+        let references = self.open.get(index).map_or(0, |(_, references)| *references);
         if references == 1 {
             self.tell_closed(fd);
         }
@@ -168,13 +161,13 @@ impl Files {
 
     /// Counts an open file once less. Returns it if that was the last time.
     pub(super) fn drop_reference(&mut self, index: usize) -> Option<OpenFile> {
-        let (_, references) = self.open.get_mut(index)?.as_mut()?;
+        let (_, references) = self.open.get_mut(index)?;
         *references -= 1;
         if *references > 0 {
             return None;
         }
         self.epolls.forget(index);
-        self.open[index].take().map(|(file, _)| file)
+        self.open.take(index).map(|(file, _)| file)
     }
 
     /// Lets go of what a file holds that nobody has open any more.
@@ -224,7 +217,7 @@ impl Files {
                 to
             }
         };
-        if let Some((_, references)) = &mut self.open[file] {
+        if let Some((_, references)) = self.open.get_mut(file) {
             *references += 1;
         }
         self.set(to, Descriptor { file, close_on_exec });

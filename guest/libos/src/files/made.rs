@@ -105,6 +105,6 @@ impl Files {
     /// Whether the process has a terminal.
     #[must_use]
     pub fn has_terminal(&self) -> bool {
-        self.open.iter().flatten().any(|(file, _)| matches!(file.kind, super::Kind::Console { terminal: Some(_), .. }))
+        self.open.iter().any(|(_, (file, _))| matches!(file.kind, super::Kind::Console { terminal: Some(_), .. }))
     }
 }

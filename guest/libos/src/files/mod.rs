@@ -16,6 +16,7 @@ mod made;
 pub mod mqueue;
 pub mod names;
 mod notify;
+pub mod numbered;
 pub mod open;
 mod own;
 mod passing;
@@ -53,6 +54,7 @@ use inotify::{Inotifies, InotifyId};
 use locks::{FileKey, Locks};
 use mqueue::{MessageQueueId, MessageQueues};
 use names::Recent;
+use numbered::Numbered;
 pub use own::Own;
 use pipe::{PipeId, Pipes};
 use proc::{Entry, Text};
@@ -290,8 +292,8 @@ pub struct Files {
     recent: RefCell<Recent>,
     /// What is read of volumes.
     ahead: Ahead,
-    /// Open files with how many descriptors stand for each; a hole where none does.
-    open: Vec<Option<(OpenFile, usize)>>,
+    /// Open files with how many descriptors stand for each.
+    open: Numbered<(OpenFile, usize)>,
 }
 
 impl Files {
@@ -321,7 +323,7 @@ impl Files {
             exports: Vec::new(),
             recent: RefCell::default(),
             ahead: Ahead::default(),
-            open: Vec::new(),
+            open: Numbered::default(),
         };
         let name = (terminals != 0).then(|| files.name_terminal(0, time(started)).ok()).flatten();
         for (number, stream) in [Standard::Input, Standard::Output, Standard::Errors].into_iter().enumerate() {
@@ -448,9 +450,7 @@ impl Files {
     fn is_open(&self, place: Place) -> bool {
         let is = |other| self.tree.settle(other) == place;
         let stands = |own: &Own| is(own.working_directory) || is(own.root) || is(own.program.place);
-        stands(&self.own)
-            || self.others.values().any(stands)
-            || self.open.iter().flatten().any(|(file, _)| self.place_of(file) == Some(place))
+        stands(&self.own) || self.others.values().any(stands) || self.open.iter().any(|(_, (file, _))| self.place_of(file) == Some(place))
     }
 
     /// Forgets what has no name any more, if nobody has it open.

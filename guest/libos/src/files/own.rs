@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use super::numbered::Numbered;
 use super::watched::Fate;
 use super::{Descriptor, Files, OPEN_LIMIT, OpenFile, Program};
 use crate::credentials::Credentials;
@@ -32,14 +33,14 @@ pub struct Own {
     pub started: u64,
     /// Descriptors below this may be used.
     pub descriptors_max: u64,
-    pub(super) descriptors: Vec<Option<Descriptor>>,
+    pub(super) descriptors: Numbered<Descriptor>,
 }
 
 impl Own {
     /// How many descriptors its table has room for: it grows as Linux's does.
     #[must_use]
     pub fn table_size(&self) -> u64 {
-        self.descriptors.len().next_power_of_two().max(TABLE_MIN) as u64
+        self.descriptors.end().next_power_of_two().max(TABLE_MIN) as u64
     }
 
     /// Those of the first process, which stands in the root directory.
@@ -53,24 +54,24 @@ impl Own {
             umask: 0o022,
             started,
             descriptors_max: OPEN_LIMIT,
-            descriptors: Vec::new(),
+            descriptors: Numbered::default(),
         }
     }
 
     /// The numbers of all descriptors.
     pub fn open_descriptors(&self) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.descriptors).filter_map(|(fd, descriptor)| descriptor.map(|_| fd))
+        self.descriptors.iter().map(|(fd, _)| fd as u32)
     }
 
     /// The number of the open file that a descriptor stands for.
     pub(super) fn open_file(&self, fd: u32) -> Option<usize> {
-        self.descriptors.get(fd as usize).copied().flatten().map(|descriptor| descriptor.file)
+        self.descriptors.get(fd as usize).map(|descriptor| descriptor.file)
     }
 
     /// Whether a descriptor is closed when another program is executed.
     #[must_use]
     pub fn closes_on_exec(&self, fd: u32) -> bool {
-        self.descriptors.get(fd as usize).copied().flatten().is_some_and(|descriptor| descriptor.close_on_exec)
+        self.descriptors.get(fd as usize).is_some_and(|descriptor| descriptor.close_on_exec)
     }
 }
 
@@ -85,8 +86,8 @@ impl Files {
 
     /// Gives a new process what the running one has.
     pub fn fork(&mut self, process: ProcessNumber) {
-        for descriptor in self.own.descriptors.iter().flatten() {
-            if let Some((_, references)) = &mut self.open[descriptor.file] {
+        for (_, descriptor) in self.own.descriptors.iter() {
+            if let Some((_, references)) = self.open.get_mut(descriptor.file) {
                 *references += 1;
             }
         }
@@ -116,7 +117,7 @@ impl Files {
     pub fn check_not_written(&self, place: Place) -> Result<(), Errno> {
         let place = self.tree.settle(place);
         let writes = |file: &OpenFile| file.writable() && self.place_of(file) == Some(place);
-        if self.open.iter().flatten().any(|(file, _)| writes(file)) { Err(Errno::ETXTBSY) } else { Ok(()) }
+        if self.open.iter().any(|(_, (file, _))| writes(file)) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }
 
     /// Closes all that the running process has open, and lets go of its program.
@@ -131,7 +132,7 @@ impl Files {
     /// Whether a descriptor is not for a program that is executed.
     #[must_use]
     pub fn closes_on_exec(&self, fd: u64) -> bool {
-        self.own.descriptors.get(fd as u32 as usize).is_some_and(|descriptor| descriptor.is_some_and(|descriptor| descriptor.close_on_exec))
+        self.own.closes_on_exec(fd as u32)
     }
 
     /// Closes what is not for the program that is executed.

@@ -91,7 +91,7 @@ impl Files {
     /// Counts open files once more.
     pub fn hold(&mut self, files: &[usize]) {
         for index in files {
-            if let Some(Some((_, references))) = self.open.get_mut(*index) {
+            if let Some((_, references)) = self.open.get_mut(*index) {
                 *references += 1;
             }
         }

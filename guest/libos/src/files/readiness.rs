@@ -91,7 +91,7 @@ impl Files {
 
     /// Adds the channels of an open file.
     pub(super) fn add_channels(&self, index: usize, channels: &mut Vec<Channel>) {
-        let Some(Some((file, _))) = self.open.get(index) else { return };
+        let Some((file, _)) = self.open.get(index) else { return };
         match file.kind {
             Kind::Pipe(id) => channels.push(Channel::Pipe(id.0)),
             Kind::Event(_) => channels.push(Channel::Open(index)),
@@ -122,9 +122,9 @@ impl Files {
     pub(super) fn note_change(&mut self, fd: u64) {
         let Ok(index) = self.index(fd) else { return };
         match self.open.get(index) {
-            Some(Some((OpenFile { kind: Kind::Pipe(id), .. }, _))) => self.changed.push(Channel::Pipe(id.0)),
-            Some(Some((OpenFile { kind: Kind::Socket(_), .. }, _))) => self.changed.push(Channel::Sockets),
-            Some(Some((OpenFile { kind: Kind::Event(_) | Kind::Epoll(_), .. }, _))) => self.changed.push(Channel::Open(index)),
+            Some((OpenFile { kind: Kind::Pipe(id), .. }, _)) => self.changed.push(Channel::Pipe(id.0)),
+            Some((OpenFile { kind: Kind::Socket(_), .. }, _)) => self.changed.push(Channel::Sockets),
+            Some((OpenFile { kind: Kind::Event(_) | Kind::Epoll(_), .. }, _)) => self.changed.push(Channel::Open(index)),
             _ => {}
         }
     }

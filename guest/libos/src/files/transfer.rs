@@ -178,7 +178,7 @@ impl Files {
     fn read_open(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, random: &mut Random, now: u64) -> Result<u64, Errno> {
         let index = self.index(fd)?;
         let Files { open, tree, pipes, timers, inotifies, ahead, queues, .. } = self;
-        let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        let (file, _) = open.get_mut(index).ok_or(Errno::EBADF)?;
         if !file.readable() {
             return Err(Errno::EBADF);
         }
@@ -265,7 +265,7 @@ impl Files {
     fn write_open(&mut self, fd: u64, ranges: &[UserRange], bytes: u64) -> Result<u64, Errno> {
         let index = self.index(fd)?;
         let Files { open, pipes, .. } = self;
-        let (file, _) = open.get_mut(index).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        let (file, _) = open.get_mut(index).ok_or(Errno::EBADF)?;
         match &mut file.kind {
             Kind::Device(Device::Full, _) if bytes > 0 => Err(Errno::ENOSPC),
             Kind::Device(..) => Ok(bytes),

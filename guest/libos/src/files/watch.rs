@@ -125,14 +125,14 @@ impl Files {
 
     fn epoll_of(&self, file: usize) -> Option<EpollId> {
         match self.open.get(file)? {
-            Some((OpenFile { kind: Kind::Epoll(id), .. }, _)) => Some(*id),
+            (OpenFile { kind: Kind::Epoll(id), .. }, _) => Some(*id),
             _ => None,
         }
     }
 
     /// What an open file answers now.
     fn answer(&self, file: usize) -> Answer {
-        let Some(Some((file, _))) = self.open.get(file) else { return Answer::default() };
+        let Some((file, _)) = self.open.get(file) else { return Answer::default() };
         Answer { ready: self.ready_for(file), pulse: self.pulse_of(file) }
     }
 
@@ -173,7 +173,7 @@ impl Files {
     /// Whether what an instance answers depends on the console's input.
     #[must_use]
     pub fn epoll_asks_input(&self, id: EpollId) -> bool {
-        let is_input = |file: usize| self.open.get(file).and_then(Option::as_ref).is_some_and(|(file, _)| self.is_input(file));
+        let is_input = |file: usize| self.open.get(file).is_some_and(|(file, _)| self.is_input(file));
         self.epolls.get(id).is_some_and(|epoll| epoll.files().any(is_input))
     }
 

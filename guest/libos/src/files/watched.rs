@@ -124,7 +124,7 @@ impl Files {
     pub fn take_descriptor(&mut self, process: ProcessNumber, fd: u64) -> Result<u64, Errno> {
         let file = u32::try_from(fd).ok().and_then(|fd| self.of(process)?.open_file(fd)).ok_or(Errno::EBADF)?;
         let fd = self.free_from(0)?;
-        let (_, references) = self.open.get_mut(file).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        let (_, references) = self.open.get_mut(file).ok_or(Errno::EBADF)?;
         *references += 1;
         self.set(fd, super::Descriptor { file, close_on_exec: true });
         Ok(fd)

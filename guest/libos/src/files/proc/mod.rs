@@ -233,7 +233,7 @@ impl Files {
     #[must_use]
     pub fn file_of(&self, process: ProcessNumber, fd: u32) -> Option<&OpenFile> {
         let index = self.of(process)?.open_file(fd)?;
-        self.open.get(index)?.as_ref().map(|(file, _)| file)
+        self.open.get(index).map(|(file, _)| file)
     }
 
     /// What is known of something in `/proc`.
