@@ -164,6 +164,9 @@ impl System {
     /// # Errors
     /// `ENOMEM`, `EIO`.
     pub fn map_shared_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
+        if self.memory.is_full() {
+            return Err(Errno::ENOMEM);
+        }
         if file.sharing == Sharing::Writes {
             for (piece, known) in self.others.shared.pieces(range) {
                 self.others.shared.put(piece, Region { backing: Backing::Node(file), ..known });

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How often pages are mapped once more where they are already: a mapping that is made twice is given up twice, each part of it by itself.
+//!
+//! A change walks the ranges that it touches, and neighbours that count the same become one.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,16 +13,25 @@ use pando_rt::memory::PageRange;
 pub struct Layers(BTreeMap<u64, (u64, u32)>);
 
 impl Layers {
+    /// How many ranges differ.
+    #[must_use]
+    pub fn ranges(&self) -> usize {
+        self.0.len()
+    }
+
     /// Counts a range once more.
     pub fn add(&mut self, range: PageRange) {
         for gap in self.change(range, |count| count.saturating_add(1)) {
             self.0.insert(gap.start(), (gap.end(), 1));
         }
+        self.join(range);
     }
 
     /// Counts a range once less. Returns the parts that did not count.
     pub fn take(&mut self, range: PageRange) -> Vec<PageRange> {
-        self.change(range, |count| count - 1)
+        let gaps = self.change(range, |count| count - 1);
+        self.join(range);
+        gaps
     }
 
     /// Forgets all counts of a range.
@@ -39,17 +50,35 @@ impl Layers {
         self.cut(range.start());
         self.cut(range.end());
         let (mut gaps, mut at) = (Vec::new(), range.start());
-        self.0.retain(|&start, (end, count)| {
-            if start < range.start() || start >= range.end() {
-                return true;
-            }
+        let touched: Vec<u64> = self.0.range(range.start()..range.end()).map(|(&start, _)| start).collect();
+        for start in touched {
+            let Some((end, count)) = self.0.get_mut(&start) else { continue };
             gaps.extend(PageRange::new(at, start));
             at = *end;
             *count = new(*count);
-            *count > 0
-        });
+            if *count == 0 {
+                self.0.remove(&start);
+            }
+        }
         gaps.extend(PageRange::new(at, range.end()));
         gaps
+    }
+
+    /// Makes one of all neighbours that count the same, from the last one before a range to the first one behind it.
+    fn join(&mut self, range: PageRange) {
+        let first = self.0.range(..range.start()).next_back().map_or(range.start(), |(&start, _)| start);
+        let near: Vec<(u64, (u64, u32))> = self.0.range(first..=range.end()).map(|(&start, &other)| (start, other)).collect();
+        let mut last: Option<(u64, (u64, u32))> = None;
+        for (start, (end, count)) in near {
+            match &mut last {
+                Some((joined, (before, same))) if *before == start && *same == count => {
+                    self.0.remove(&start);
+                    *before = end;
+                    self.0.insert(*joined, (end, count));
+                }
+                _ => last = Some((start, (end, count))),
+            }
+        }
     }
 
     /// Cuts the range that holds an address there.
@@ -96,6 +125,12 @@ mod tests {
                         part.fill(0);
                     }
                 }
+                let (mut ranges, mut before) = (0, 0);
+                for count in model {
+                    ranges += usize::from(count != before && count != 0);
+                    before = count;
+                }
+                prop_assert_eq!(layers.ranges(), ranges);
                 for (page, count) in model.iter().enumerate() {
                     prop_assert_eq!(layers.count(page as u64 * PAGE_SIZE), *count);
                 }

@@ -102,7 +102,7 @@ impl AddressSpace {
         if range.start() < LOWEST {
             return Err(Errno::EPERM);
         }
-        if self.regions.count() >= REGIONS_MAX {
+        if self.is_full() {
             return Err(Errno::ENOMEM);
         }
         if let Backing::Blocks(blocks) = backing {
@@ -120,6 +120,12 @@ impl AddressSpace {
         self.make(range, permissions, backing)?;
         self.regions.put(range, Region { permissions, backing });
         Ok(())
+    }
+
+    /// Whether there is no room to take note of another mapping.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.regions.count() + self.again.ranges() >= REGIONS_MAX
     }
 
     /// Maps blocks of a file over whatever is there, and nothing behind its last one.

@@ -39,12 +39,14 @@ impl System {
     /// Attaches a segment to the running process, perhaps once more.
     ///
     /// # Errors
-    /// `EINVAL`: something else lies there.
+    /// `EINVAL`: something else lies there. `ENOMEM`.
     pub fn attach(&mut self, number: u32, pages: PageRange, writes: bool) -> Result<(), Errno> {
         let permissions = if writes { Permissions::READ_WRITE } else { Permissions::READ };
         let backing = Backing::Segment(number);
         if self.memory.is_free(pages) {
             self.memory.note(pages, Region { permissions, backing });
+        } else if self.memory.is_full() {
+            return Err(Errno::ENOMEM);
         } else if self.memory.is_covered(pages) && self.memory.pieces(pages).iter().all(|(_, region)| region.backing == backing) {
             self.memory.again.add(pages);
         } else {
