@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 use pando_rt::user::UserRange;
 
-use crate::calls::patience::patiently;
+use crate::calls::patience::{files, forever, patiently};
 use crate::calls::{messages, proc, pseudo, signalfd};
 use crate::errno::Errno;
 use crate::files::inotify::event;
@@ -136,7 +136,8 @@ fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Optio
     }
     let is_timer = matches!(file.kind, Kind::Timer(_));
     system.before_read(fd, offset, ranges.iter().map(|range| range.length()).sum());
-    let done = patiently(system, &[fd], waits, |system| system.files.read(fd, ranges, offset, &mut system.random, clock::wall()))?;
+    let done =
+        patiently(system, files(&[fd]), forever(waits), |system| system.files.read(fd, ranges, offset, &mut system.random, clock::wall()))?;
     if is_timer {
         // It is watched until it runs out, and again from here on.
         system.watch_timers();
@@ -173,7 +174,7 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
     let mut rest = if done == 0 { Vec::new() } else { after(ranges, done) };
     loop {
         let left = if done == 0 { ranges } else { &rest };
-        match patiently(system, &[fd], waits, |system| system.files.write(fd, left, offset, clock::wall())) {
+        match patiently(system, files(&[fd]), forever(waits), |system| system.files.write(fd, left, offset, clock::wall())) {
             Ok(bytes) => done += bytes,
             Err(Errno::WAITS) => {
                 system.thread.call.done = done;
@@ -242,7 +243,7 @@ pub fn sendfile(system: &mut System, [to, from, offset, count, ..]: [u64; 6]) ->
     let waits = target.waits();
     system.before_read(from, Some(start), count);
     let attempt = |system: &mut System| system.files.transfer(from, start, to, None, count.min(RW_MAX), clock::wall());
-    let done = match patiently(system, &[to], waits, attempt) {
+    let done = match patiently(system, files(&[to]), forever(waits), attempt) {
         Err(Errno::EPIPE) => return Err(system.broken_pipe()),
         done => done?,
     };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Advisory locks: `flock`, and those of `fcntl`.
 
-use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{read, write};
 
+use crate::calls::patience::{forever, patiently};
 use crate::errno::Errno;
 use crate::files::locks::{Access, Kind, Lock, Owner, Range};
 use crate::system::System;
@@ -142,7 +142,7 @@ fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: b
             Err(error) => Err(error),
         }
     };
-    let result = patiently(system, waits, attempt);
+    let result = patiently(system, |_| [Channel::Locks].into(), forever(waits), attempt);
     // Who waits is looked for in circles.
     if result != Err(Errno::WAITS) {
         system.files.locks.stop_waiting(owner);
@@ -183,14 +183,5 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
         system.files.changed.push(Channel::Locks);
         result
     };
-    patiently(system, operation & WITHOUT_WAITING == 0, attempt)
-}
-
-/// Makes an attempt, and again as long as there is a lock in the way, if that may wait.
-fn patiently(system: &mut System, waits: bool, attempt: impl Fn(&mut System) -> Result<u64, Errno>) -> Result<u64, Errno> {
-    let first = attempt(system);
-    if first != Err(Errno::EAGAIN) || !waits {
-        return first;
-    }
-    system.wait(&[Channel::Locks], NO_DEADLINE, |_| None::<()>).and(Err(Errno::EAGAIN))
+    patiently(system, |_| [Channel::Locks].into(), forever(operation & WITHOUT_WAITING == 0), attempt)
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::user::{self as memory, UserRange};
 
 use super::ancillary::{self, Room};
-use super::sockets::{address_bytes, deadline, patiently, write_address};
+use super::sockets::{address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, is_unspecified};
 use crate::files::socket::cursor::Cursor;
@@ -142,7 +142,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     // What was sent before it had to wait stays sent.
     let mut done = system.thread.call.done as usize;
     loop {
-        let sent = patiently(system, waits, until, |system| {
+        let sent = with_sockets(system, waits, until, |system| {
             let files = &mut system.files;
             let mut cursor = Cursor::new(ranges, done as u64);
             let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
@@ -206,7 +206,7 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
     let mut received = Received { bytes: before, whole: before, ..Received::default() };
     loop {
         let done = received.bytes;
-        let found = patiently(system, waits, until, |system| {
+        let found = with_sockets(system, waits, until, |system| {
             let mut cursor = Cursor::new(ranges, done as u64);
             let mut take = |piece: &[u8]| if discards { piece.len() } else { cursor.put(piece) };
             system.files.sockets.receive(id, Receiving { room: room - done, peeks, waits, take: &mut take })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What calls on files have in common that may wait: an attempt is made, and once something has changed, another.
+//! What calls have in common that may wait: an attempt is made, and once something has changed, another.
 
 use alloc::vec::Vec;
 
@@ -9,17 +9,33 @@ use crate::errno::Errno;
 use crate::system::System;
 use crate::wait::Channel;
 
-/// Makes an attempt, and waits for the files if it may and there was nothing to be done, until a signal comes.
-pub fn patiently(
+/// Makes an attempt, and again if there was nothing to be done and it may wait until some time: when one of the channels is woken, until a signal comes.
+///
+/// # Errors
+/// Those of the attempt; `EAGAIN`: nothing could be done. `WAITS`, `ERESTART`.
+pub fn patiently<T>(
     system: &mut System,
-    on: &[u64],
-    waits: bool,
-    mut attempt: impl FnMut(&mut System) -> Result<u64, Errno>,
-) -> Result<u64, Errno> {
+    on: impl FnOnce(&System) -> Vec<Channel>,
+    until: Option<u64>,
+    mut attempt: impl FnMut(&mut System) -> Result<T, Errno>,
+) -> Result<T, Errno> {
     let first = attempt(system);
-    if first != Err(Errno::EAGAIN) || !waits {
-        return first;
+    let Some(deadline) = until.filter(|_| matches!(first, Err(Errno::EAGAIN))) else { return first };
+    match system.wait(&on(system), deadline, |_| None::<()>) {
+        Ok(_) => Err(Errno::EAGAIN),
+        // What has a time limit is not made again.
+        Err(error) if deadline != NO_DEADLINE => Err(error.without_restart()),
+        Err(error) => Err(error),
     }
-    let channels: Vec<Channel> = on.iter().flat_map(|fd| system.files.channels(*fd)).collect();
-    system.wait(&channels, NO_DEADLINE, |_| None::<()>).and(Err(Errno::EAGAIN))
+}
+
+/// Until when a call waits that has no time limit, if it waits.
+#[must_use]
+pub fn forever(waits: bool) -> Option<u64> {
+    waits.then_some(NO_DEADLINE)
+}
+
+/// What is woken when these files change.
+pub fn files(all: &[u64]) -> impl FnOnce(&System) -> Vec<Channel> + '_ {
+    |system| all.iter().flat_map(|fd| system.files.channels(*fd)).collect()
 }

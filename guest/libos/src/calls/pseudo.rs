@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
-use crate::calls::patience::patiently;
+use crate::calls::patience::{files, forever, patiently};
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;
@@ -83,7 +83,7 @@ pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits
         return Ok(0);
     }
     let mut taken = Vec::new();
-    patiently(system, &[fd], waits, |system| {
+    patiently(system, files(&[fd]), forever(waits), |system| {
         taken = system.files.ptys.get_mut(id)?.take_shown(usize::try_from(room).unwrap_or(usize::MAX))?;
         Ok(0)
     })?;
@@ -100,7 +100,7 @@ pub fn write(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], wait
     /// Bytes that are typed at a time.
     const PIECE: usize = TYPED_MAX / 4;
     let Some(range) = ranges.iter().find(|range| range.length() > 0) else { return Ok(0) };
-    patiently(system, &[fd], waits, |system| {
+    patiently(system, files(&[fd]), forever(waits), |system| {
         let terminal = &system.files.ptys.get(id)?.terminal;
         if terminal.input.has_room(&terminal.settings) { Ok(0) } else { Err(Errno::EAGAIN) }
     })?;

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::{clock, user as memory};
 
+use super::patience::patiently;
 use crate::errno::Errno;
 use crate::files::flag;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
@@ -168,25 +169,25 @@ pub(super) fn deadline(timeout: u64) -> u64 {
 }
 
 /// Makes an attempt, and again if that may wait and nothing could be done, until the deadline or a signal comes.
-pub(super) fn patiently<T>(
+pub(super) fn with_sockets<T>(
     system: &mut System,
     waits: bool,
     deadline: u64,
     mut attempt: impl FnMut(&mut System) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
-    let first = attempt(system);
-    if !waits || !matches!(first, Err(Errno::EAGAIN)) {
-        // What fails may have changed something too: a connection that is begun, or over.
-        if !matches!(first, Err(Errno::EAGAIN)) {
-            system.files.changed.push(Channel::Sockets);
-        }
-        return first;
-    }
-    match system.wait(&[Channel::Sockets], deadline, |_| None::<()>) {
-        Ok(_) => Err(Errno::EAGAIN),
-        // What has a time limit is not made again.
-        Err(error) => Err(if deadline == NO_DEADLINE { error } else { error.without_restart() }),
-    }
+    patiently(
+        system,
+        |_| vec![Channel::Sockets],
+        waits.then_some(deadline),
+        |system| {
+            let result = attempt(system);
+            // What fails may have changed something too: a connection that is begun, or over.
+            if !matches!(result, Err(Errno::EAGAIN)) {
+                system.files.changed.push(Channel::Sockets);
+            }
+            result
+        },
+    )
 }
 
 /// `accept(fd, address, length)`.
@@ -202,7 +203,7 @@ pub fn accept4(system: &mut System, [fd, address, length, flags, ..]: [u64; 6]) 
     let listener = system.files.socket(fd)?;
     let waits = system.files.look(fd)?.waits();
     let until = deadline(system.files.sockets.get(listener)?.options.receive_timeout);
-    let id = patiently(system, waits, until, |system| system.files.sockets.accept(listener, waits))?;
+    let id = with_sockets(system, waits, until, |system| system.files.sockets.accept(listener, waits))?;
     let files = &mut system.files;
     let socket = files.sockets.get_mut(id)?;
     let remote = socket.remote.as_ref().map(Address::encode).unwrap_or_default();
@@ -232,7 +233,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
     }
     match Address::decode(family, &bytes)? {
         Address::Internet(to) => {
-            let connected = patiently(system, waits, until, |system| system.files.sockets.connect_port(id, to, waits));
+            let connected = with_sockets(system, waits, until, |system| system.files.sockets.connect_port(id, to, waits));
             connected.map_err(|error| if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error })?;
         }
         Address::Netlink(_) => {}
@@ -241,7 +242,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
                 system.files.sockets.bind_any(id)?;
             }
             let who = who(system);
-            patiently(system, waits, until, |system| {
+            with_sockets(system, waits, until, |system| {
                 let target = system.files.find_socket(&address, style)?;
                 system.files.sockets.connect_unix(id, target, address.clone(), who)
             })?;

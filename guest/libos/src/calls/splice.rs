@@ -4,7 +4,7 @@
 use pando_rt::clock;
 
 use crate::calls::input_output::{readv, show_written, with_flags, writev};
-use crate::calls::patience::patiently;
+use crate::calls::patience::{files, forever, patiently};
 use crate::errno::Errno;
 use crate::files::splice::Side;
 use crate::files::{Kind, flag};
@@ -44,7 +44,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     if !from_pipe {
         system.before_read(from, from_side.offset, length.min(RW_MAX));
     }
-    let done = patiently(system, &[from, to], waits, |system| {
+    let done = patiently(system, files(&[from, to]), forever(waits), |system| {
         let done = system.files.splice(from_side, to_side, length.min(RW_MAX), clock::wall())?;
         system.files.note_changes(&[from, to]);
         Ok(done)
@@ -94,7 +94,7 @@ pub fn tee(system: &mut System, [from, to, length, flags, ..]: [u64; 6]) -> Resu
         return Err(Errno::EBADF);
     }
     let waits = flags & WITHOUT_WAITING == 0 && source.waits() && target.waits();
-    let done = patiently(system, &[from, to], waits, |system| {
+    let done = patiently(system, files(&[from, to]), forever(waits), |system| {
         let done = system.files.tee(from, to, length)?;
         system.files.note_changes(&[to]);
         Ok(done)
