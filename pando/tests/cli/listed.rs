@@ -76,6 +76,14 @@ fn tools_list_processes() {
     assert_eq!((outcome.status, crate::case::text(&outcome.output)), (0, "1\n1\n"), "{outcome:?}");
 }
 
+#[test]
+fn tools_tell_what_the_system_does() {
+    if kvm_is_there() {
+        let told = "vmstat | head -2; vmstat | tail -1 | wc -w; vmstat -d > /dev/null; echo $?; vmstat -s | grep -c 'pages swapped'; free | head -1; uptime | grep -c 'load average:'";
+        Case::new("bash", &["-c", told]).check();
+    }
+}
+
 /// Programs write their titles where their arguments stand, and others read them there; a longer one goes on over the environment.
 const TITLES: &str = r#"
 $| = 1;

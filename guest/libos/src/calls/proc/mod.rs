@@ -43,6 +43,7 @@ pub fn text(system: &mut System, entry: Entry, which: Text) -> Result<Vec<u8>, E
         Text::Fixed(text) => text.as_bytes().to_vec(),
         Text::CpuInfo => processor::cpu_info().into_bytes(),
         Text::MemoryInfo => memory_info().into_bytes(),
+        Text::MemoryStatistics => memory_statistics().into_bytes(),
         Text::Uptime => uptime(system).into_bytes(),
         Text::Version => format!("Linux version {RELEASE} {VERSION}\n").into_bytes(),
         Text::Release => format!("{RELEASE}\n").into_bytes(),
@@ -143,6 +144,12 @@ fn memory_info() -> String {
          SwapTotal:      {0:8} kB\nSwapFree:       {0:8} kB\n",
         0
     )
+}
+
+/// Memory is neither read from disks of the cell's own nor written to them.
+fn memory_statistics() -> String {
+    let memory = registers::memory();
+    format!("nr_free_pages {}\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n", memory.quota.saturating_sub(memory.used))
 }
 
 fn statistics(system: &System) -> String {
