@@ -31,6 +31,7 @@ pub mod random;
 pub mod sequences;
 pub mod shared;
 pub mod signals;
+pub mod slack;
 pub mod system;
 pub mod table;
 pub mod terminal;

@@ -326,7 +326,7 @@ impl System {
             self.files.saw_time();
             self.wake(Channel::Timers);
         }
-        self.rouse_due(now.clock);
+        self.rouse_late(now.clock);
         self.end_turn(now.clock);
         self.watch_timers();
     }
@@ -399,7 +399,7 @@ impl System {
         if clock::now() >= deadline {
             return Ok(None);
         }
-        Err(self.wait_on(on, deadline))
+        Err(self.wait_on(on, deadline.saturating_add(self.thread.slack.nanoseconds())))
     }
 
     /// Lets the running thread wait, whatever comes, and returns the error that says so.

@@ -11,6 +11,7 @@ use crate::ipc::semaphores::Operation;
 use crate::process::ProcessNumber;
 use crate::sequences::Registered;
 use crate::signals::Signals;
+use crate::slack::Slack;
 use crate::wait::{ThreadNumber, Wait};
 
 /// Bytes of a thread's name with its zero byte.
@@ -87,6 +88,8 @@ pub struct Thread {
     pub futex_lock: Option<u64>,
     /// What it waits to be done to semaphores.
     pub operations: Vec<Operation>,
+    /// How late its waiting may end.
+    pub slack: Slack,
     /// Nanoseconds of the CPU that it has used before its present turn.
     pub used: u64,
 }
@@ -110,6 +113,7 @@ impl Thread {
             futex_bits: 0,
             futex_lock: None,
             operations: Vec::new(),
+            slack: Slack::default(),
             used: 0,
         }
     }
@@ -117,7 +121,8 @@ impl Thread {
     /// A thread like this one; its context is still to come.
     #[must_use]
     pub fn child(&self, number: ThreadNumber) -> Thread {
-        Thread { process: self.process, name: self.name, signals: self.signals.inherited(), ..Thread::new(number) }
+        let (signals, slack) = (self.signals.inherited(), self.slack.inherited());
+        Thread { process: self.process, name: self.name, signals, slack, ..Thread::new(number) }
     }
 
     /// Sets its name, cut to what fits.

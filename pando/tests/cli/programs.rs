@@ -113,6 +113,7 @@ parts! {
     sequences_are_interrupted: "sequences" MUSL ["interrupting"];
     sequences_that_make_no_sense: "sequences" MUSL ["wrong"];
     locks_that_waiters_are_given: "requeued" C ["requeued"];
+    waiting_that_gives_others_a_turn: "requeued" C ["slack"];
     time_that_others_run: "timers" C ["parked"];
     queues_with_names: "queues" C ["opening"];
     queues_that_are_waited_for: "queues" C ["waiting"];

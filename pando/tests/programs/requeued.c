@@ -3,10 +3,12 @@
 #define _GNU_SOURCE
 #include "holds.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -93,7 +95,43 @@ static void requeued(int count, char **words)
 	HOLDS(moved == -1 && errno == EINVAL && kill(first, SIGKILL) == 0 && waitpid(first, &status, 0) == first);
 }
 
-static const struct part PARTS[] = {{"requeued", requeued}, {0}};
+// Who waits for less than a turn takes gives others one: it is woken, and a child has the slack of its maker.
+static void slack(int count, char **words)
+{
+	(void)count, (void)words;
+	const struct timespec little = {0, 5000};
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child = fork();
+	if (child == 0) {
+		while (!shared->done)
+			futex(&shared->word, WAKE, 1, NULL, NULL, 0);
+		_exit(0);
+	}
+	int attempts = 0, status;
+	while (futex(&shared->word, WAIT, 0, &little, NULL, 0) != 0 && attempts < 100000)
+		attempts++;
+	HOLDS(attempts < 100000);
+	shared->done = 1;
+	HOLDS(waitpid(child, &status, 0) == child && status == 0);
+	int first = prctl(PR_GET_TIMERSLACK);
+	HOLDS(prctl(PR_SET_TIMERSLACK, 1234) == 0 && prctl(PR_GET_TIMERSLACK) == 1234);
+	fflush(stdout);
+	child = fork();
+	if (child == 0) {
+		HOLDS(prctl(PR_GET_TIMERSLACK) == 1234 && prctl(PR_SET_TIMERSLACK, 77) == 0 && prctl(PR_GET_TIMERSLACK) == 77);
+		HOLDS(prctl(PR_SET_TIMERSLACK, 0) == 0 && prctl(PR_GET_TIMERSLACK) == 1234);
+		fflush(stdout);
+		_exit(0);
+	}
+	HOLDS(waitpid(child, &status, 0) == child && status == 0);
+	char text[32] = {0};
+	int file = open("/proc/self/timerslack_ns", O_RDWR);
+	HOLDS(read(file, text, sizeof text) == 5 && !strcmp(text, "1234\n"));
+	HOLDS(write(file, "4321", 4) == 4 && prctl(PR_GET_TIMERSLACK) == 4321);
+	HOLDS(prctl(PR_SET_TIMERSLACK, 0) == 0 && prctl(PR_GET_TIMERSLACK) == first);
+}
+
+static const struct part PARTS[] = {{"requeued", requeued}, {"slack", slack}, {0}};
 
 int main(int count, char **arguments)
 {

@@ -3,9 +3,6 @@
 
 use crate::signals::Signal;
 
-/// Nanoseconds by which Linux may be late, usually.
-const TIMER_SLACK: u64 = 50_000;
-
 /// What a process set for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -19,7 +16,6 @@ pub struct Settings {
     pub is_subreaper: bool,
     /// It wants no large pages.
     pub no_huge_pages: bool,
-    timer_slack: u64,
 }
 
 impl Settings {
@@ -28,28 +24,10 @@ impl Settings {
     pub fn death_signal(&self) -> Option<Signal> {
         (self.death_signal != 0).then_some(Signal(self.death_signal as u8))
     }
-
-    /// Nanoseconds by which its waiting may end late.
-    #[must_use]
-    pub fn timer_slack(&self) -> u64 {
-        self.timer_slack
-    }
-
-    /// Sets these; 0: the usual.
-    pub fn set_timer_slack(&mut self, nanoseconds: u64) {
-        self.timer_slack = if nanoseconds == 0 { TIMER_SLACK } else { nanoseconds };
-    }
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings {
-            death_signal: 0,
-            dumpable: true,
-            no_new_privileges: false,
-            is_subreaper: false,
-            no_huge_pages: false,
-            timer_slack: TIMER_SLACK,
-        }
+        Settings { death_signal: 0, dumpable: true, no_new_privileges: false, is_subreaper: false, no_huge_pages: false }
     }
 }

@@ -25,6 +25,8 @@ use crate::wait::{Channel, ThreadNumber, Waiters};
 
 /// Nanoseconds that a thread runs while others want to: a turn's end costs two exits.
 const TURN: u64 = 10_000_000;
+/// Nanoseconds that a thread runs at least that was given a turn before somebody's waiting was over: where exits are dear its turn begins after that.
+const LEAST: u64 = 50_000;
 
 /// All processes and threads but those that run, and what decides who is next.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub struct Others {
     turn_began: u64,
     /// When a turn ends, if others want one.
     turn_ends: Option<u64>,
+    /// Until then nobody whose waiting is over disturbs the running thread.
+    turn_kept: u64,
     /// The turn is over.
     turn_over: bool,
     /// When the next timer of a process runs out.
@@ -69,6 +73,7 @@ impl Others {
             last_number: crate::process::FIRST,
             turn_began: now,
             turn_ends: None,
+            turn_kept: now,
             turn_over: false,
             timers_due: None,
             turns: 0,
@@ -93,6 +98,7 @@ impl System {
             self.others.queue.push_back(self.thread.number);
         }
         let next = self.next();
+        let is_late = self.others.waiters.next().is_some_and(|(deadline, _)| deadline <= clock::now());
         self.others.turn_over = false;
         if next != self.thread.number
             && let Some(mut thread) = self.others.threads.remove(&next)
@@ -112,6 +118,9 @@ impl System {
             self.announce_number();
         }
         self.others.turn_began = clock::now();
+        if !is_late {
+            self.others.turn_kept = self.others.turn_began + LEAST;
+        }
         self.arm();
     }
 
@@ -212,7 +221,7 @@ impl System {
 
     /// When something is due.
     fn due(&self) -> u64 {
-        let deadline = self.others.waiters.next().map(|(deadline, _)| deadline);
+        let deadline = self.others.waiters.next().map(|(deadline, _)| deadline.max(self.others.turn_kept));
         [self.others.timers_due, deadline, self.others.turn_ends].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
     }
 
@@ -303,8 +312,15 @@ impl System {
         }
     }
 
+    /// Wakes those whose deadline has come, unless the running thread has only begun.
+    pub(super) fn rouse_late(&mut self, now: u64) {
+        if now >= self.others.turn_kept {
+            self.rouse_due(now);
+        }
+    }
+
     /// Wakes those whose deadline has come.
-    pub(super) fn rouse_due(&mut self, now: u64) {
+    fn rouse_due(&mut self, now: u64) {
         while let Some((_, thread)) = self.others.waiters.next().filter(|(deadline, _)| *deadline <= now) {
             self.rouse(thread);
         }

@@ -91,7 +91,7 @@ pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange
         }
         Text::TimerSlack => {
             let slack = u64::try_from(value()?).map_err(|_| Errno::EINVAL)?;
-            system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?.settings.set_timer_slack(slack);
+            system.thread_of_mut(subject.thread.unwrap_or(subject.process)).ok_or(Errno::ESRCH)?.slack.set(slack);
         }
         _ => return Err(Errno::EINVAL),
     }
