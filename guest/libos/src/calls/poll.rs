@@ -8,7 +8,8 @@ use pando_rt::hypercall::NO_DEADLINE;
 
 use crate::calls::signals::set;
 use crate::errno::Errno;
-use crate::files::readiness::{POLLERR, POLLIN, POLLOUT, POLLPRI, Question};
+use crate::files::poll::{POLLERR, POLLIN, POLLOUT, POLLPRI};
+use crate::files::readiness::Question;
 use crate::system::System;
 use crate::user::{set_word32, set_words, timespec, word32, words};
 use crate::wait::Channel;

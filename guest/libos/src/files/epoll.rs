@@ -8,8 +8,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::poll::{POLLERR, POLLHUP};
 use super::pulse::{self, Pulse};
-use super::readiness::{POLLERR, POLLHUP};
 use crate::errno::Errno;
 
 /// Bits of an item's events that say how it is told, not of what.
@@ -285,8 +285,8 @@ impl Epolls {
 mod tests {
     use super::{Answer, Epoll, Interest, Key, how};
     use crate::errno::Errno;
+    use crate::files::poll::{POLLIN, READING};
     use crate::files::pulse::Pulse;
-    use crate::files::readiness::{POLLIN, READING};
     use std::vec::Vec;
 
     const KEY: Key = Key { file: 3, fd: 3 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of events: `eventfd`.
 
+use super::poll::{POLLIN, POLLOUT};
 use super::pulse::Pulse;
-use super::readiness::{POLLIN, POLLOUT};
 use crate::errno::Errno;
 
 /// The most that a counter counts to.

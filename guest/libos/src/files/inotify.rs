@@ -6,8 +6,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::locks::FileKey;
+use super::poll::READING;
 use super::pulse::Pulse;
-use super::readiness::READING;
 use crate::errno::Errno;
 
 /// What happens, and how a watch wants to be told.

@@ -21,6 +21,7 @@ pub mod open;
 mod own;
 mod passing;
 pub mod pipe;
+pub mod poll;
 pub mod proc;
 pub mod pty;
 pub mod pulse;

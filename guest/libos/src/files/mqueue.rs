@@ -6,8 +6,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::poll::{READING, WRITING};
 use super::pulse::Pulse;
-use super::readiness::{READING, WRITING};
 use super::tree::node::Owner;
 use super::{Files, Kind};
 use crate::errno::Errno;

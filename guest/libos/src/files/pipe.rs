@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use pando_rt::user::{self, UserRange};
 
 use super::OpenFile;
+use super::poll::{POLLERR, POLLHUP, READING, WRITING};
 use super::pulse::Pulse;
-use super::readiness::{POLLERR, POLLHUP, READING, WRITING};
 use super::tree::Place;
 use crate::errno::Errno;
 

@@ -5,8 +5,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
+use super::poll::{POLLERR, POLLHUP, READING, WRITING};
 use super::pulse::Pulse;
-use super::readiness::{POLLERR, POLLHUP, READING, WRITING};
 use super::tree::node::{Body, Owner};
 use super::tree::{Named, Place};
 use super::{Files, Kind, OpenName};

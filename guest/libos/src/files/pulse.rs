@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::readiness::{READING, WRITING};
+use super::poll::{READING, WRITING};
 
 /// The last moment at which something happened.
 static LAST: AtomicU64 = AtomicU64::new(0);

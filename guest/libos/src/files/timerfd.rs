@@ -3,8 +3,8 @@
 
 use alloc::collections::BTreeMap;
 
+use super::poll::POLLIN;
 use super::pulse::{self, Pulse};
-use super::readiness::POLLIN;
 use crate::errno::Errno;
 use crate::timers::{Clock, Moment, Setting, Source, Timer};
 

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 
 use super::epoll::{Answer, Epoll, EpollId, Interest, Key, NESTING_MAX, how};
+use super::poll::{POLLERR, POLLHUP, POLLIN, POLLOUT, READING};
 use super::pty::End;
 use super::pulse::{self, Pulse};
-use super::readiness::{POLLERR, POLLHUP, POLLIN, POLLOUT, READING};
 use super::{Files, Kind, OpenFile, flag};
 use crate::errno::Errno;
 use crate::signals::Set;

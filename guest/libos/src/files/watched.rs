@@ -3,8 +3,8 @@
 
 use alloc::collections::BTreeMap;
 
+use super::poll::READING;
 use super::pulse::Pulse;
-use super::readiness::READING;
 use super::{Files, Kind, OpenFile, flag};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;

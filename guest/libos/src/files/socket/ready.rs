@@ -3,7 +3,7 @@
 
 use super::transfer::is_crowded;
 use super::{Family, SocketId, Sockets, State, Style};
-use crate::files::readiness::{POLLERR, POLLHUP, POLLPRI, READING, WRITING};
+use crate::files::poll::{POLLERR, POLLHUP, POLLPRI, READING, WRITING};
 
 /// The other end sends nothing more.
 pub const POLLRDHUP: u16 = 0x2000;
