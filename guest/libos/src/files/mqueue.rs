@@ -9,7 +9,6 @@ use alloc::vec::Vec;
 use super::poll::{READING, WRITING};
 use super::pulse::Pulse;
 use super::tree::node::Owner;
-use super::{Files, Kind};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
 use crate::signals::Signal;
@@ -204,19 +203,6 @@ impl MessageQueues {
     pub(super) fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
         if let Some(queue) = self.all.get_mut(&id) {
             queue.listener.take_if(|listener| listener.process == process);
-        }
-    }
-}
-
-impl Files {
-    /// The queue that a descriptor stands for.
-    ///
-    /// # Errors
-    /// `EBADF`: it stands for none.
-    pub fn message_queue(&self, fd: u64) -> Result<MessageQueueId, Errno> {
-        match self.look(fd)?.kind {
-            Kind::Messages(id) => Ok(id),
-            _ => Err(Errno::EBADF),
         }
     }
 }

@@ -240,13 +240,13 @@ impl Files {
         let Ok(pipe) = self.pipes.get(id) else { return false };
         // Who has come and gone meanwhile was there.
         let is_alone = file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0;
-        pipe.place.is_some() && is_alone && file.offset == pipe.others(file)
+        pipe.place.is_some() && is_alone && file.offset == pipe.others(file.readable())
     }
 
     /// Takes note of who has been at the other end of a FIFO, which has no other use for an offset.
     pub fn start_to_wait(&mut self, fd: u64) {
         let came = match self.look(fd) {
-            Ok(file @ OpenFile { kind: Kind::Pipe(id), .. }) => self.pipes.get(*id).map(|pipe| pipe.others(file)),
+            Ok(file @ OpenFile { kind: Kind::Pipe(id), .. }) => self.pipes.get(*id).map(|pipe| pipe.others(file.readable())),
             _ => return,
         };
         if let (Ok(came), Ok(file)) = (came, self.get(fd)) {

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use pando_rt::user::{self, UserRange};
 
-use super::OpenFile;
 use super::poll::{POLLERR, POLLHUP, READING, WRITING};
 use super::pulse::Pulse;
 use super::tree::Place;
@@ -262,10 +261,10 @@ impl Pipe {
         if done == 0 && length > 0 { Err(Errno::EAGAIN) } else { Ok(done) }
     }
 
-    /// How often somebody came to the other end of an open file.
+    /// How often somebody came to the other end of an open file, which can be read or written.
     #[must_use]
-    pub fn others(&self, file: &OpenFile) -> u64 {
-        self.came[usize::from(file.readable())]
+    pub fn others(&self, reads: bool) -> u64 {
+        self.came[usize::from(reads)]
     }
 
     /// What a reader or a writer of it need not wait for.

@@ -2,18 +2,12 @@
 //! Pseudo terminals: what a program with `/dev/ptmx` open shows another that has `/dev/pts/N` for its terminal.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::format;
 use alloc::vec::Vec;
 
 use super::poll::{POLLERR, POLLHUP, READING, WRITING};
 use super::pulse::Pulse;
-use super::tree::node::{Body, Owner};
-use super::tree::{Named, Place};
-use super::{Files, Kind, OpenName};
-use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::terminal::Terminal;
-use crate::wait::Channel;
 
 /// Major number of the terminals in `/dev/pts`.
 pub const MAJOR: u32 = 136;
@@ -24,7 +18,7 @@ const PTYS_MAX: u32 = 4096;
 /// The byte before what was shown.
 const SHOWN: u8 = 0;
 /// The group that owns terminals.
-const TTY_GROUP: u32 = 5;
+pub(super) const TTY_GROUP: u32 = 5;
 
 /// Which pseudo terminal: the number of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +121,19 @@ impl Pty {
         }
     }
 
+    /// Takes note that its slave is opened.
+    ///
+    /// # Errors
+    /// `EIO`: it is locked, or hung up.
+    pub fn open(&mut self) -> Result<(), Errno> {
+        if self.locked || self.hung_up {
+            return Err(Errno::EIO);
+        }
+        self.slaves = Some(self.slaves.unwrap_or_default() + 1);
+        self.other();
+        Ok(())
+    }
+
     /// When an end last became ready.
     #[must_use]
     pub fn pulse(&self, end: End) -> Pulse {
@@ -171,27 +178,16 @@ impl Ptys {
         self.ptys.get_mut(&id).ok_or(Errno::EIO)
     }
 
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = (PtyId, &Pty)> {
-        self.ptys.iter().map(|(id, pty)| (*id, pty))
-    }
-}
-
-impl Files {
-    /// Where the names of pseudo terminals are.
-    fn pts(&self) -> Result<Place, Errno> {
-        let device = self.tree.lookup(self.tree.root(), b"dev")?;
-        self.tree.lookup(device, b"pts")
-    }
-
-    /// Makes a pseudo terminal with its name.
+    /// The lowest number that is free.
     ///
     /// # Errors
-    /// `ENOSPC`: there are too many, or there is no memory.
-    pub(super) fn create_pty(&mut self, now: Time) -> Result<PtyId, Errno> {
-        let ptys = &self.ptys.ptys;
-        let id = (self.ptys.first..PTYS_MAX).map(PtyId).find(|id| !ptys.contains_key(id)).ok_or(Errno::ENOSPC)?;
-        self.name_terminal(id.0, now)?;
+    /// `ENOSPC`: there are too many.
+    pub fn free(&self) -> Result<PtyId, Errno> {
+        (self.first..PTYS_MAX).map(PtyId).find(|id| !self.ptys.contains_key(id)).ok_or(Errno::ENOSPC)
+    }
+
+    /// Adds one with a number that is free.
+    pub fn add(&mut self, id: PtyId) {
         let pty = Pty {
             terminal: Terminal::pseudo(),
             shown: VecDeque::new(),
@@ -201,69 +197,35 @@ impl Files {
             hung_up: false,
             pulses: Default::default(),
         };
-        self.ptys.ptys.insert(id, pty);
-        Ok(id)
+        self.ptys.insert(id, pty);
     }
 
-    /// Gives a terminal its name in `/dev/pts`. Returns what has the name, and the name.
+    /// Takes note that an open file of one is closed, which is gone with its last one.
     ///
     /// # Errors
-    /// `ENOSPC`, `ENOENT`: the directory is gone.
-    pub(super) fn name_terminal(&mut self, number: u32, now: Time) -> Result<(Place, OpenName), Errno> {
-        let owner = Owner { uid: self.own.who.user.real, gid: TTY_GROUP, permissions: 0o620 };
-        let name = format!("{number}");
-        let directory = self.pts()?;
-        let at = Named { directory, name: name.as_bytes() };
-        let id = self.tree.create(at, Body::Special(FileType::CharacterDevice, (MAJOR, number)), owner, now)?;
-        Ok((Place::Node(id), OpenName { directory, name: name.into_bytes().into() }))
-    }
-
-    /// Opens a pseudo terminal by its number.
-    ///
-    /// # Errors
-    /// `EIO`: it is locked, or gone.
-    pub(super) fn open_pty(&mut self, id: PtyId, place: Place) -> Result<Kind, Errno> {
-        let pty = self.ptys.get_mut(id)?;
-        if pty.locked || pty.hung_up {
-            return Err(Errno::EIO);
-        }
-        pty.slaves = Some(pty.slaves.unwrap_or_default() + 1);
+    /// `EIO`: it is gone.
+    pub fn close(&mut self, id: PtyId, end: End) -> Result<(), Errno> {
+        let pty = self.get_mut(id)?;
         pty.other();
-        self.changed.push(Channel::Terminal(id.0));
-        Ok(Kind::Slave(id, place))
-    }
-
-    /// Opens the terminal of a master.
-    ///
-    /// # Errors
-    /// `EIO`: it is locked, or gone.
-    pub fn open_peer(&mut self, id: PtyId) -> Result<Kind, Errno> {
-        let name = format!("{}", id.0);
-        let place = self.tree.lookup(self.pts()?, name.as_bytes()).map_err(|_| Errno::EIO)?;
-        self.open_pty(id, place)
-    }
-
-    /// Closes an open file of a pseudo terminal. It is gone with its last one.
-    pub(super) fn close_pty(&mut self, id: PtyId, end: End, now: Time) {
-        let Ok(pty) = self.ptys.get_mut(id) else { return };
-        pty.other();
-        if end == End::Slave {
-            pty.slaves = pty.slaves.map(|slaves| slaves.saturating_sub(1));
-        } else {
-            (pty.hung_up, pty.terminal.ended) = (true, true);
-            let session = core::mem::take(&mut pty.terminal.session);
-            if session != 0 {
-                self.ptys.hung_up.push(session);
-            }
-            let name = format!("{}", id.0);
-            // Whoever has taken the name away has done it already.
-            if let Ok(directory) = self.pts() {
-                let _ = self.tree.unlink(Named { directory, name: name.as_bytes() }, now);
+        let mut session = 0;
+        match end {
+            End::Slave => pty.slaves = pty.slaves.map(|slaves| slaves.saturating_sub(1)),
+            End::Master => {
+                (pty.hung_up, pty.terminal.ended) = (true, true);
+                session = core::mem::take(&mut pty.terminal.session);
             }
         }
-        self.changed.push(Channel::Terminal(id.0));
-        if self.ptys.get(id).is_ok_and(|pty| pty.hung_up && pty.slaves.unwrap_or_default() == 0) {
-            self.ptys.ptys.remove(&id);
+        if pty.hung_up && pty.slaves.unwrap_or_default() == 0 {
+            self.ptys.remove(&id);
         }
+        if session != 0 {
+            self.hung_up.push(session);
+        }
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = (PtyId, &Pty)> {
+        self.ptys.iter().map(|(id, pty)| (*id, pty))
     }
 }

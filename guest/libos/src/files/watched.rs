@@ -5,10 +5,8 @@ use alloc::collections::BTreeMap;
 
 use super::poll::READING;
 use super::pulse::Pulse;
-use super::{Files, Kind, OpenFile, flag};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
-use crate::wait::Channel;
 
 /// Which open file of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +50,7 @@ pub struct WatchedProcesses {
 }
 
 impl WatchedProcesses {
-    fn create(&mut self, process: ProcessNumber, fate: Fate) -> WatchedId {
+    pub(super) fn create(&mut self, process: ProcessNumber, fate: Fate) -> WatchedId {
         // Numbers come round after 2^32 files; those that live on are passed over.
         while self.all.contains_key(&WatchedId(self.made)) {
             self.made = self.made.wrapping_add(1);
@@ -76,7 +74,7 @@ impl WatchedProcesses {
         self.all.get(&id).ok_or(Errno::EBADF)
     }
 
-    fn become_of(&mut self, process: ProcessNumber, fate: Fate) -> bool {
+    pub(super) fn become_of(&mut self, process: ProcessNumber, fate: Fate) -> bool {
         let mut is_watched = false;
         for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.fate != Fate::Gone) {
             if watched.fate == Fate::Runs {
@@ -86,48 +84,6 @@ impl WatchedProcesses {
             is_watched = true;
         }
         is_watched
-    }
-}
-
-impl Files {
-    /// Opens a process. Returns the descriptor, which is not for programs that are executed.
-    ///
-    /// # Errors
-    /// `EMFILE`.
-    pub fn open_process(&mut self, process: ProcessNumber, has_ended: bool, flags: u64) -> Result<u64, Errno> {
-        let id = self.watched.create(process, if has_ended { Fate::Ended } else { Fate::Runs });
-        self.insert(OpenFile::new(Kind::Process(id), flag::READ_WRITE | flags & flag::NON_BLOCKING), true)
-    }
-
-    /// The process that a descriptor stands for.
-    ///
-    /// # Errors
-    /// `EBADF`: it stands for none.
-    pub fn watched_process(&self, fd: u64) -> Result<Watched, Errno> {
-        match self.look(fd)?.kind {
-            Kind::Process(id) => self.watched.get(id).copied(),
-            _ => Err(Errno::EBADF),
-        }
-    }
-
-    /// Takes note of what has become of a process.
-    pub fn tell_fate(&mut self, process: ProcessNumber, fate: Fate) {
-        if self.watched.become_of(process, fate) {
-            self.changed.push(Channel::Ended(process));
-        }
-    }
-
-    /// Gives the running process what another has open. Returns the descriptor.
-    ///
-    /// # Errors
-    /// `EBADF`: it has no such descriptor. `EMFILE`.
-    pub fn take_descriptor(&mut self, process: ProcessNumber, fd: u64) -> Result<u64, Errno> {
-        let file = u32::try_from(fd).ok().and_then(|fd| self.of(process)?.open_file(fd)).ok_or(Errno::EBADF)?;
-        let fd = self.free_from(0)?;
-        let (_, references) = self.open.get_mut(file).ok_or(Errno::EBADF)?;
-        *references += 1;
-        self.set(fd, super::Descriptor { file, close_on_exec: true });
-        Ok(fd)
     }
 }
 
