@@ -8,14 +8,16 @@ use alloc::vec;
 use core::time::Duration;
 
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
+use smoltcp::phy::DeviceCapabilities;
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use smoltcp::time::Instant;
-use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
+use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl, TcpRepr, TcpSeqNumber};
 
-use crate::mend::{Mended, Progress, is_before, mend};
-use crate::packet::Packet;
+use crate::mend::{Mended, Progress, is_before, mend, repetition};
+use crate::packet::{Ends, Packet};
 use crate::port::{Port, Said, Voice};
-use crate::{Failure, TcpOptions, Tuple, limits};
+use crate::steer::{REPETITIONS, Steer};
+use crate::{Failure, Outlet, TcpOptions, Tuple, limits};
 
 /// How much faster smoltcp's clock runs.
 const PACE: u64 = 5;
@@ -97,6 +99,9 @@ pub(crate) struct Connection {
     begin: TcpSeqNumber,
     received: u32,
     answered: TcpSeqNumber,
+    /// The scale of the windows that this side tells of.
+    scale: u8,
+    steer: Steer,
     /// When the other side was last heard.
     heard: u64,
     /// Since when it has owed an answer, or been heard without giving all of it.
@@ -108,6 +113,8 @@ impl Connection {
     pub(crate) fn new(tuple: Tuple, buffer: usize, now: u64) -> Self {
         let mut socket = Socket::new(SocketBuffer::new(vec![0; buffer]), SocketBuffer::new(vec![0; buffer]));
         socket.set_congestion_control(CongestionControl::Reno);
+        // When to acknowledge is decided here.
+        socket.set_ack_delay(None);
         let mut sockets = SocketSet::new(vec![]);
         let handle = sockets.add(socket);
         let mut connection = Self {
@@ -131,6 +138,8 @@ impl Connection {
             begin: TcpSeqNumber(0),
             received: 0,
             answered: TcpSeqNumber(0),
+            scale: 0,
+            steer: Steer::new(),
             heard: now,
             waits: Some(now),
         };
@@ -157,7 +166,6 @@ impl Connection {
     pub(crate) fn set(&mut self, options: TcpOptions) {
         self.options = options;
         let socket = self.socket_mut();
-        socket.set_nagle_enabled(!options.no_delay);
         socket.set_hop_limit(Some(options.hops.max(1)));
         if options.keep_alive.is_none() {
             socket.set_keep_alive(None);
@@ -171,30 +179,43 @@ impl Connection {
         self.socket_mut().set_keep_alive(None);
         if segment.control == TcpControl::Syn && self.stage == Stage::Opening {
             self.begin = segment.seq_number + 1;
+            self.scale = segment.window_scale.map_or(0, |_| scale(self.socket().recv_capacity()));
+            let header = if self.tuple.remote.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+            self.steer.agree(segment, voice.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
+        }
+        let Some(progress) = self.progress(&voice.said) else {
+            self.answered = segment.ack_number.unwrap_or(self.answered);
+            return self.take(interface, voice, packet.bytes, now);
+        };
+        if self.socket().send_queue() == 0 && progress.sent != progress.unanswered && self.steer.is_repetition(segment, progress) {
+            // It is no news, and after the third smoltcp would stop the clock of an end that is under way alone.
+            return;
         }
         let sums = voice.capabilities.checksum.clone();
-        let mended = match self.progress(&voice.said) {
-            Some(progress) => mend(packet, segment, progress, &sums),
-            None => Mended::Sound,
-        };
-        let mut take = |bytes: &[u8]| {
-            interface.poll_ingress_single(paced(now), &mut Port { voice: &mut *voice, arrived: Some(bytes) }, &mut self.sockets);
-        };
-        match &mended {
-            Mended::Sound => take(packet.bytes),
-            Mended::Instead(other) => take(other),
+        match mend(packet, segment, progress, &sums) {
+            Mended::Sound => self.take(interface, voice, packet.bytes, now),
+            Mended::Instead(other) => self.take(interface, voice, &other, now),
             Mended::Before(other, wants_answer) => {
-                take(other);
-                if *wants_answer {
-                    take(packet.bytes);
+                self.take(interface, voice, &other, now);
+                if wants_answer {
+                    self.take(interface, voice, packet.bytes, now);
                 }
             }
         }
-        if let (Some(number), Some(sent)) = (segment.ack_number, voice.said.last)
-            && (self.stage == Stage::Opening || (is_before(self.answered, number) && !is_before(sent.sequence, number)))
-        {
+        if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
             self.answered = number;
         }
+        let is_lost = self.steer.came(segment, progress);
+        if let Some(progress) = self.progress(&voice.said).filter(|_| is_lost && self.socket().send_queue() > 0) {
+            let again = repetition(packet, segment, progress, &sums);
+            for _ in 0..REPETITIONS {
+                self.take(interface, voice, &again, now);
+            }
+        }
+    }
+
+    fn take(&mut self, interface: &mut Interface, voice: &mut Voice, bytes: &[u8], now: u64) {
+        interface.poll_ingress_single(paced(now), &mut Port { voice, arrived: Some(bytes) }, &mut self.sockets);
     }
 
     /// How far both sides are, once it is open.
@@ -205,6 +226,11 @@ impl Connection {
         Some(Progress { expected: TcpSeqNumber(self.begin.0.wrapping_add(received)), unanswered: self.answered, sent })
     }
 
+    /// What it speaks with.
+    pub(crate) fn voice<'a>(&self, capabilities: &'a DeviceCapabilities, outlet: &'a mut dyn Outlet, ends: Ends) -> Voice<'a> {
+        Voice { capabilities, outlet, ends, said: self.said.anew(), scale: self.scale }
+    }
+
     /// Says one packet, if there is one to say.
     pub(crate) fn speak(&mut self, interface: &mut Interface, voice: &mut Voice, now: u64) {
         if let Some(keep_alive) = self.options.keep_alive
@@ -213,12 +239,44 @@ impl Connection {
         {
             self.socket_mut().set_keep_alive(Some(paced_span(keep_alive.interval)));
         }
+        let holds_back = !self.options.no_delay && self.steer.holds_back(self.answered);
+        self.socket_mut().set_nagle_enabled(holds_back);
+        self.steer.speaks();
+        let before = voice.said;
         interface.poll_egress(paced(now), &mut Port { voice, arrived: None }, &mut self.sockets);
+        let said = &voice.said;
+        if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
+            self.steer.sent(said.length, last.sequence, said.again > before.again);
+        }
+    }
+
+    /// Whether there may be something to say now. If only an acknowledgement is owed, it may wait.
+    pub(crate) fn must_speak(&mut self, now: u64) -> bool {
+        let is_steady = self.stage == Stage::Open && matches!(self.state, State::Established | State::FinWait2);
+        if !is_steady || self.socket().send_queue() > 0 {
+            return true;
+        }
+        self.steer.acknowledges_now(self.owed(), now)
+    }
+
+    /// Whether the other side has to learn that there is room again: twice as much as it knows of, as smoltcp sees it.
+    pub(crate) fn must_tell_room(&self) -> bool {
+        let room = self.socket().recv_capacity() - self.socket().recv_queue();
+        room / 2 >= self.said.window.saturating_sub(self.owed())
+    }
+
+    /// Bytes that came and are not acknowledged.
+    fn owed(&self) -> usize {
+        let (Some(progress), Some(last)) = (self.progress(&self.said), self.said.last) else { return 0 };
+        progress.expected.0.wrapping_sub(last.acknowledged.0).max(0) as usize
     }
 
     /// When it must be looked at next.
     pub(crate) fn deadline(&mut self, interface: &mut Interface, now: u64) -> Option<u64> {
-        let asked = interface.poll_at(paced(now), &self.sockets).map(unpaced);
+        let asked = match self.steer.acknowledges() {
+            Some(moment) => Some(moment),
+            None => interface.poll_at(paced(now), &self.sockets).map(unpaced),
+        };
         let given_up = self.waits.map(|since| since.saturating_add(self.patience()));
         let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).map(|keep_alive| {
             let idle = self.heard.saturating_add(nanoseconds(keep_alive.idle));
@@ -382,6 +440,11 @@ impl Connection {
     pub(crate) fn has_lingered(&self) -> bool {
         self.state == State::TimeWait
     }
+}
+
+/// The scale of the windows of so large a buffer, as smoltcp reckons it.
+pub(crate) const fn scale(buffer: usize) -> u8 {
+    (usize::BITS - buffer.leading_zeros()).saturating_sub(16) as u8
 }
 
 /// The other side will send no more.

@@ -10,7 +10,7 @@ use crate::lingering::LastWord;
 use crate::network::Audience;
 use crate::news;
 use crate::packet::{Ends, Mac, Packet};
-use crate::port::Voice;
+use crate::port::Said;
 use crate::strangers::{read, without_payload};
 use crate::{ConnectionId, Doorkeeper, Outlet, Refusal, Stack, Tuple, Verdict};
 
@@ -146,12 +146,8 @@ impl Stack {
     /// Gives a packet to its connection.
     fn hear_connection(&mut self, id: ConnectionId, packet: &Packet, segment: &TcpRepr, context: &mut Context) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let mut voice = Voice {
-            capabilities: &self.capabilities,
-            outlet: context.outlet,
-            ends: Ends { from: self.network.mac, to: context.from },
-            said: connection.said.anew(),
-        };
+        let ends = Ends { from: self.network.mac, to: context.from };
+        let mut voice = connection.voice(&self.capabilities, context.outlet, ends);
         connection.hear(&mut self.interface, &mut voice, packet, segment, context.now);
         self.counts.looks += 1;
         self.counts.sent += voice.said.frames as u64;
@@ -169,7 +165,11 @@ impl Stack {
             self.lingering.add(tuple, word, context.now);
         }
         self.close_if_done(id);
-        self.stir(id);
+        if self.connections.get_mut(&id).is_some_and(|connection| connection.must_speak(context.now)) {
+            self.stir(id);
+        } else {
+            self.plan(id, context.now, Said::default());
+        }
     }
 
     /// Sees what has become of a connection.

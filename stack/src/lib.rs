@@ -28,6 +28,7 @@ mod packet;
 mod port;
 mod speak;
 mod stack;
+mod steer;
 mod strangers;
 mod words;
 

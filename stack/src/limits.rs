@@ -32,6 +32,14 @@ pub(crate) const LINGERING: usize = 16_384;
 /// How long the other side of a connection that nobody here knows any more may keep its half open: Linux's `tcp_fin_timeout`.
 pub(crate) const HALF_CLOSED: u64 = 60 * SECOND;
 
+/// How long an acknowledgement waits for words to go with: Linux's shortest.
+pub(crate) const ACKNOWLEDGES: u64 = 40 * SECOND / 1000;
+/// How many long segments are acknowledged at once when a connection is young, or something was lost: what opens any sender's congestion window,
+/// and what Linux does.
+pub(crate) const QUICK: u32 = 16;
+/// What is a part of something longer rather than a question: half of what a sender's window begins with at least.
+pub(crate) const LONG: usize = 1000;
+
 /// Frames that a connection sends before another has its turn.
 pub(crate) const TURN: usize = 16;
 /// How long a connection rests that wants to be looked at and has nothing to say.

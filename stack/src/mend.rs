@@ -58,6 +58,12 @@ pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, sums:
     Mended::Sound
 }
 
+/// A packet that says again what a segment acknowledges.
+pub(crate) fn repetition(packet: &Packet, segment: &TcpRepr, progress: Progress, sums: &ChecksumCapabilities) -> Vec<u8> {
+    let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, payload: &[], sack_ranges: [None; 3], ..*segment };
+    rewritten(packet, &alone, sums)
+}
+
 /// The same packet with another segment.
 fn rewritten(packet: &Packet, segment: &TcpRepr, sums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(packet.source), IpAddress::from(packet.destination));

@@ -5,7 +5,7 @@ use alloc::vec;
 
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
+use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use crate::Outlet;
 use crate::lingering::LastWord;
@@ -22,12 +22,26 @@ pub(crate) struct Said {
     pub(crate) is_cut_short: bool,
     /// How far it has got: where the numbers of both sides ended in the last segment.
     pub(crate) last: Option<LastWord>,
+    /// The last segment's payload, and the room it told of.
+    pub(crate) length: usize,
+    pub(crate) window: usize,
 }
 
 impl Said {
     /// What is left of it when something new is to be said.
     pub(crate) const fn anew(self) -> Self {
-        Self { frames: 0, again: 0, is_cut_short: false, last: self.last }
+        Self { frames: 0, again: 0, is_cut_short: false, ..self }
+    }
+
+    /// A segment was said.
+    fn note(&mut self, segment: &TcpPacket<&[u8]>, scale: u8) {
+        let begin = segment.seq_number();
+        let end = begin + segment.segment_len();
+        let before = self.last.map_or(begin, |last| last.sequence);
+        self.again += u64::from(end > begin && begin < before);
+        self.last = Some(LastWord { sequence: before.max(end), acknowledged: segment.ack_number() });
+        self.length = segment.payload().len();
+        self.window = usize::from(segment.window_len()) << if segment.syn() { 0 } else { scale };
     }
 }
 
@@ -37,6 +51,8 @@ pub(crate) struct Voice<'a> {
     pub(crate) outlet: &'a mut dyn Outlet,
     pub(crate) ends: Ends,
     pub(crate) said: Said,
+    /// The scale of the windows that this side tells of.
+    pub(crate) scale: u8,
 }
 
 /// A link for as long as one connection is looked at once.
@@ -96,38 +112,26 @@ pub(crate) struct Speech<'t, 'v>(&'t mut Voice<'v>);
 
 impl TxToken for Speech<'_, '_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let Voice { outlet, ends, said, .. } = self.0;
+        let Voice { outlet, ends, said, scale, .. } = self.0;
         let Some(room) = outlet.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
             // An answer to what just arrived, for which there is no room: lost, as packets are. TCP gets over it.
             return write(&mut vec![0; length]);
         };
         let result = write(&mut room[HEADER..]);
-        let (kind, segment) = read_segment(&room[HEADER..]);
+        let packet = &room[HEADER..];
+        let (kind, payload) = match IpVersion::of_packet(packet) {
+            Ok(IpVersion::Ipv6) => (EthernetProtocol::Ipv6, Ipv6Packet::new_unchecked(packet).payload()),
+            _ => (EthernetProtocol::Ipv4, Ipv4Packet::new_unchecked(packet).payload()),
+        };
+        said.frames += 1;
+        if let Ok(segment) = TcpPacket::new_checked(payload) {
+            said.note(&segment, *scale);
+        }
         let mut frame = EthernetFrame::new_unchecked(room);
         frame.set_src_addr(EthernetAddress(ends.from));
         frame.set_dst_addr(EthernetAddress(ends.to));
         frame.set_ethertype(kind);
         outlet.commit(HEADER + length);
-        said.frames += 1;
-        if let Some((begin, word)) = segment {
-            let is_again = said.last.is_some_and(|last| word.sequence > begin && begin < last.sequence);
-            said.again += u64::from(is_again);
-            let sequence = said.last.map_or(word.sequence, |last| last.sequence.max(word.sequence));
-            said.last = Some(LastWord { sequence, ..word });
-        }
         result
     }
-}
-
-/// The kind of a packet that smoltcp wrote, and of its segment where its numbers begin, where they end, and what it acknowledges.
-fn read_segment(packet: &[u8]) -> (EthernetProtocol, Option<(TcpSeqNumber, LastWord)>) {
-    let (kind, payload) = match IpVersion::of_packet(packet) {
-        Ok(IpVersion::Ipv6) => (EthernetProtocol::Ipv6, Ipv6Packet::new_unchecked(packet).payload()),
-        _ => (EthernetProtocol::Ipv4, Ipv4Packet::new_unchecked(packet).payload()),
-    };
-    let segment = TcpPacket::new_checked(payload).ok().map(|segment| {
-        let begin = segment.seq_number();
-        (begin, LastWord { sequence: begin + segment.segment_len(), acknowledged: segment.ack_number() })
-    });
-    (kind, segment)
 }

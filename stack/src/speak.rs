@@ -10,7 +10,7 @@ use smoltcp::wire::{
 use crate::connection::Stage;
 use crate::neighbours::{Task, Waiting};
 use crate::packet::{Ends, Mac};
-use crate::port::{Said, Voice};
+use crate::port::Said;
 use crate::{ConnectionId, Failure, Obstacle, Outlet, Stack, limits, network, news};
 
 impl Stack {
@@ -61,7 +61,7 @@ impl Stack {
             return false;
         };
         let ends = Ends { from: self.network.mac, to };
-        let mut voice = Voice { capabilities: &self.capabilities, outlet, ends, said: connection.said.anew() };
+        let mut voice = connection.voice(&self.capabilities, outlet, ends);
         for turn in 1..=limits::TURN {
             connection.speak(&mut self.interface, &mut voice, now);
             if voice.said.frames < turn {
@@ -83,7 +83,7 @@ impl Stack {
     }
 
     /// Decides when a connection is looked at next.
-    fn plan(&mut self, id: ConnectionId, now: u64, said: Said) {
+    pub(crate) fn plan(&mut self, id: ConnectionId, now: u64, said: Said) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.stage == Stage::Over && !connection.owes_reset() {
             return self.agenda.set(id, None);

@@ -51,7 +51,7 @@ impl Stack {
         let mut settings = iface::Config::new(HardwareAddress::Ip);
         settings.random_seed = config.seed;
         let ends = Ends { from: [0; 6], to: [0; 6] };
-        let mut voice = Voice { capabilities: &capabilities, outlet: &mut Outbox::new(0), ends, said: Said::default() };
+        let mut voice = Voice { capabilities: &capabilities, outlet: &mut Outbox::new(0), ends, said: Said::default(), scale: 0 };
         let mut interface = Interface::new(settings, &mut Port { voice: &mut voice, arrived: None }, paced(now));
         interface.set_any_ip(true);
         Self {
@@ -147,8 +147,9 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(&id) else { return 0 };
         let received = connection.receive(take);
         if received > 0 {
-            // The other side may have to learn that there is room.
-            self.stir(id);
+            if connection.must_tell_room() {
+                self.stir(id);
+            }
             self.close_if_done(id);
         }
         received

@@ -12,9 +12,9 @@ use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
 use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
 
 use crate::agenda::Agenda;
-use crate::connection::{Connection, paced};
+use crate::connection::{Connection, paced, scale};
 use crate::packet::{Ends, HEADER, Mac, Packet, compose};
-use crate::port::{Port, Said, Voice};
+use crate::port::Port;
 use crate::{Outlet, Tuple, limits};
 
 /// Somebody who knocked.
@@ -70,7 +70,7 @@ impl Strangers {
         self.remove(&tuple);
         let (_, mut answer) = self.replay(tuple, &syn, seed, 1, now)?;
         answer.window_len = u16::try_from(self.buffer).unwrap_or(u16::MAX);
-        answer.window_scale = syn.window_scale.map(|_| (usize::BITS - self.buffer.leading_zeros()).saturating_sub(16) as u8);
+        answer.window_scale = syn.window_scale.map(|_| scale(self.buffer));
         let is_full = self.all.len() >= self.bound;
         if is_full && let Some((_, oldest)) = self.order.pop_first() {
             self.agenda.set(oldest, None);
@@ -155,7 +155,7 @@ impl Strangers {
 
         let mut note = Note { bytes: [0; NOTE], length: 0 };
         let ends = Ends { from: [0; 6], to: [0; 6] };
-        let mut voice = Voice { capabilities: &self.capabilities, outlet: &mut note, ends, said: Said::default() };
+        let mut voice = connection.voice(&self.capabilities, &mut note, ends);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
         let mut interface = Interface::new(config, &mut Port { voice: &mut voice, arrived: None }, paced(now));

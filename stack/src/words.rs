@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-/// The name of a connection: never used again after its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The name of a connection: never used again after its end. The default is no connection's.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) u64);
 
 /// Both ends of a connection, as the stack sees them.

@@ -73,7 +73,14 @@ fn a_neighbour_is_asked_again_when_the_question_is_lost() {
     net.run_until(1_000 * MS, "open", |net| net.end(0, id).is_open);
 }
 
-/// smoltcp alone would wait here without end: each side sends again what the other has, and throws away what acknowledges its own.
+/// smoltcp alone would wait here without end. Its clock stops when an end that is under way alone seems to be lost.
+#[test]
+fn an_end_is_lost() {
+    transfer(Link { loss: 36, doubles: 0, reorders: 234, delay: 1000 }, 14_588_533_325_388_634_724, 108_402, 134_121, 8233);
+    transfer(Link { loss: 76, doubles: 26, reorders: 217, delay: 24_335_485 }, 1_953_574_519_593_379_557, 39_611, 2049, 5977);
+}
+
+/// Here too: each side sends again what the other has, and throws away what acknowledges its own.
 #[test]
 fn both_sides_send_again_at_once() {
     transfer(Link { loss: 0, doubles: 0, reorders: 202, delay: 32_188_001 }, 3_843_647_562_568_839_839, 109_119, 108_095, 21_203);

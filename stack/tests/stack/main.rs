@@ -7,3 +7,4 @@ mod faults;
 mod hostile;
 mod many;
 mod net;
+mod rates;
