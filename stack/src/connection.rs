@@ -337,7 +337,8 @@ impl Connection {
             self.waits = None;
             tell(match (before, state) {
                 (_, State::TimeWait) => Change::Lingers,
-                (State::LastAck, _) => Change::Ended,
+                // Whoever has forgotten an end had heard it.
+                (State::LastAck | State::Closing, _) => Change::Ended,
                 _ => Change::Broken,
             });
         }

@@ -83,6 +83,7 @@ impl Stack {
             if !(is_knock && repr.seq_number > word.acknowledged) {
                 if repr.control != TcpControl::Rst && repr.segment_len() > 0 {
                     self.say_last_word(&tuple, word, context.from, context.outlet);
+                    self.lingering.add(tuple, word, context.now);
                 }
                 return Some(());
             }

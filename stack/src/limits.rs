@@ -24,10 +24,9 @@ pub(crate) const HELD: u64 = 130 * SECOND;
 /// How long a connection may take to open: what Linux's six retries come to.
 pub(crate) const OPENING: u64 = 127 * SECOND;
 
-/// How long an ended connection answers what was lost at its end. TCP asks for four minutes, Linux takes one, and on a link of microseconds ten seconds
-/// are an age.
-pub(crate) const LINGER: u64 = 10 * SECOND;
-/// How many do: a thousand ends a second.
+/// How long an ended connection answers what was lost at its end: Linux's minute.
+pub(crate) const LINGER: u64 = 60 * SECOND;
+/// How many do, each of a hundred bytes: of more, those that ended first are forgotten.
 pub(crate) const LINGERING: usize = 16_384;
 /// How long the other side of a connection that nobody here knows any more may keep its half open: Linux's `tcp_fin_timeout`.
 pub(crate) const HALF_CLOSED: u64 = 60 * SECOND;

@@ -277,6 +277,6 @@ fn a_lost_last_word_is_said_again() {
 
     let tuple = net.tuple(0, 40_000, 1, 80);
     assert_eq!(net.hosts[0].stack.connect(tuple, TcpOptions::default(), net.now), Err(Error::InUse));
-    net.run_for(11 * SECOND);
+    net.run_for(61 * SECOND);
     assert!(net.hosts[0].stack.connect(tuple, TcpOptions::default(), net.now).is_ok());
 }
