@@ -49,7 +49,7 @@ impl<'a> Report<'a> {
         );
         if !again.is_empty() {
             let again: Vec<String> = again.iter().map(|(part, limit)| format!("{part} (at most {limit} s natively)")).collect();
-            let _ = writeln!(text, "One whole run, and after it these again, alone: {}.\n", again.join(", "));
+            let _ = writeln!(text, "One whole run, and after it these again: {}.\n", again.join(", "));
         }
         let _ = writeln!(text, "**{}**", self.summary());
         let _ = writeln!(text, "\n## Not in a cell\n");
@@ -118,7 +118,7 @@ mod tests {
             "three",
             "four",
             "one, six (2 tests)",
-            "One whole run, and after it these again, alone: five (at most 300 s natively).",
+            "One whole run, and after it these again: five (at most 300 s natively).",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
