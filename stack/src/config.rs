@@ -24,8 +24,10 @@ pub struct Config {
     pub checksums: bool,
     /// What is unpredictable about the stack. Not to be guessed by strangers.
     pub seed: u64,
-    /// Bytes that a connection keeps of what arrived, and as many of what it sends: 2 KiB to 1 GiB.
+    /// Bytes that a connection keeps of what arrived, and as many of what it sends, at most: 2 KiB to 1 GiB.
     pub buffer: usize,
+    /// Bytes for all connections' buffers. The fuller it is, the less a new connection gets, but 8 KiB each way always.
+    pub memory: usize,
     /// How many connections may be open at once.
     pub connections: usize,
     /// How many strangers may knock at once: of more, who has knocked longest is forgotten.
@@ -45,6 +47,7 @@ impl Config {
             checksums: false,
             seed,
             buffer: 256 << 10,
+            memory: 128 << 20,
             connections: 65_536,
             half_open: 4096,
         }

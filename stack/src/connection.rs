@@ -4,18 +4,18 @@
 //! smoltcp's clock runs [`PACE`] times as fast as everybody's, because its shortest time before sending again is a second, which is
 //! an age between cells; so it is Linux's 200 ms.
 
-use alloc::vec;
 use core::time::Duration;
 
-use smoltcp::iface::{Interface, SocketHandle, SocketSet};
+use smoltcp::iface::Interface;
 use smoltcp::phy::DeviceCapabilities;
-use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
+use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl, TcpRepr, TcpSeqNumber};
 
 use crate::mend::{Mended, Progress, is_before, mend, repetition};
 use crate::packet::{Ends, Packet};
 use crate::port::{Port, Said, Voice};
+use crate::sockets::Single;
 use crate::steer::{REPETITIONS, Steer};
 use crate::{Failure, Outlet, TcpOptions, Tuple, limits};
 
@@ -85,8 +85,7 @@ pub(crate) struct Connection {
     /// It stands among those that have news.
     pub(crate) has_news: bool,
     pub(crate) said: Said,
-    sockets: SocketSet<'static>,
-    handle: SocketHandle,
+    single: Single,
     state: State,
     /// The user has finished.
     finishing: bool,
@@ -110,13 +109,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// One with nothing said yet, whose socket is still to be told to listen or to connect.
-    pub(crate) fn new(tuple: Tuple, buffer: usize, now: u64) -> Self {
-        let mut socket = Socket::new(SocketBuffer::new(vec![0; buffer]), SocketBuffer::new(vec![0; buffer]));
-        socket.set_congestion_control(CongestionControl::Reno);
-        // When to acknowledge is decided here.
-        socket.set_ack_delay(None);
-        let mut sockets = SocketSet::new(vec![]);
-        let handle = sockets.add(socket);
+    pub(crate) fn new(tuple: Tuple, single: Single, now: u64) -> Self {
         let mut connection = Self {
             tuple,
             stage: Stage::Opening,
@@ -128,8 +121,7 @@ impl Connection {
             news: 0,
             has_news: false,
             said: Said::default(),
-            sockets,
-            handle,
+            single,
             state: State::Closed,
             finishing: false,
             owes_reset: false,
@@ -147,18 +139,23 @@ impl Connection {
         connection
     }
 
+    /// What is left when it is over.
+    pub(crate) fn into_socket(self) -> Single {
+        self.single
+    }
+
     pub(crate) fn socket(&self) -> &Socket<'static> {
-        self.sockets.get(self.handle)
+        self.single.get()
     }
 
     pub(crate) fn socket_mut(&mut self) -> &mut Socket<'static> {
-        self.sockets.get_mut(self.handle)
+        self.single.get_mut()
     }
 
     /// Asks the other side. Whether the ends can be used.
     pub(crate) fn connect(&mut self, interface: &mut Interface) -> bool {
         let Tuple { local, remote } = self.tuple;
-        let connected = self.sockets.get_mut::<Socket>(self.handle).connect(interface.context(), remote, local).is_ok();
+        let connected = self.single.get_mut().connect(interface.context(), remote, local).is_ok();
         self.state = self.socket().state();
         connected
     }
@@ -215,7 +212,7 @@ impl Connection {
     }
 
     fn take(&mut self, interface: &mut Interface, voice: &mut Voice, bytes: &[u8], now: u64) {
-        interface.poll_ingress_single(paced(now), &mut Port { voice, arrived: Some(bytes) }, &mut self.sockets);
+        interface.poll_ingress_single(paced(now), &mut Port { voice, arrived: Some(bytes) }, &mut self.single.set);
     }
 
     /// How far both sides are, once it is open.
@@ -243,7 +240,7 @@ impl Connection {
         self.socket_mut().set_nagle_enabled(holds_back);
         self.steer.speaks();
         let before = voice.said;
-        interface.poll_egress(paced(now), &mut Port { voice, arrived: None }, &mut self.sockets);
+        interface.poll_egress(paced(now), &mut Port { voice, arrived: None }, &mut self.single.set);
         let said = &voice.said;
         if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
             self.steer.sent(said.length, last.sequence, said.again > before.again);
@@ -275,7 +272,7 @@ impl Connection {
     pub(crate) fn deadline(&mut self, interface: &mut Interface, now: u64) -> Option<u64> {
         let asked = match self.steer.acknowledges() {
             Some(moment) => Some(moment),
-            None => interface.poll_at(paced(now), &self.sockets).map(unpaced),
+            None => interface.poll_at(paced(now), &self.single.set).map(unpaced),
         };
         let given_up = self.waits.map(|since| since.saturating_add(self.patience()));
         let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).map(|keep_alive| {

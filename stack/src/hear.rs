@@ -11,7 +11,7 @@ use crate::network::Audience;
 use crate::news;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::Said;
-use crate::strangers::{read, without_payload};
+use crate::strangers::{Manner, read, without_payload};
 use crate::{ConnectionId, Doorkeeper, Outlet, Refusal, Stack, Tuple, Verdict};
 
 /// What is known of a frame beside its packet, and what is needed to answer it.
@@ -109,8 +109,8 @@ impl Stack {
             }
             Verdict::Ignore => return Some(()),
         };
-        let seed = self.draw();
-        let has_forgotten = self.strangers.add(*tuple, without_payload(syn), context.from, is_held, seed, context.now)?;
+        let manner = Manner { is_held, seed: self.draw(), buffer: self.sockets.size(self.strangers.promised()) };
+        let has_forgotten = self.strangers.add(*tuple, without_payload(syn), context.from, manner, context.now)?;
         self.counts.forgotten += u64::from(has_forgotten);
         Some(())
     }
@@ -132,10 +132,14 @@ impl Stack {
             {
                 // It will try again when there is room.
                 if !self.is_full() {
-                    let mut connection = self.strangers.open(tuple, context.now)?;
+                    let (mut connection, is_as_answered) = self.strangers.open(tuple, &mut self.sockets, context.now)?;
                     connection.is_incoming = true;
                     let id = self.keep(connection);
-                    self.hear_connection(id, packet, repr, context);
+                    if is_as_answered {
+                        self.hear_connection(id, packet, repr, context);
+                    } else {
+                        self.abort(id);
+                    }
                 }
             }
             (TcpControl::Rst, _) => {}

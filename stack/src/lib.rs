@@ -26,6 +26,7 @@ mod news;
 mod outlet;
 mod packet;
 mod port;
+mod sockets;
 mod speak;
 mod stack;
 mod steer;

@@ -39,6 +39,9 @@ pub(crate) const QUICK: u32 = 16;
 /// What is a part of something longer rather than a question: half of what a sender's window begins with at least.
 pub(crate) const LONG: usize = 1000;
 
+/// Bytes of a connection's buffers that are too many for no memory: a few of Ethernet's usual packets.
+pub(crate) const LEAST_BUFFER: usize = 8 << 10;
+
 /// Frames that a connection sends before another has its turn.
 pub(crate) const TURN: usize = 16;
 /// How long a connection rests that wants to be looked at and has nothing to say.

@@ -17,6 +17,7 @@ use crate::network::Network;
 use crate::news::News;
 use crate::packet::{Ends, sums};
 use crate::port::{Port, Said, Voice, capabilities};
+use crate::sockets::Sockets;
 use crate::strangers::Strangers;
 use crate::{Config, ConnectionId, Counts, Error, Happening, Outbox, Refusal, TcpOptions, Tuple};
 
@@ -33,13 +34,13 @@ pub struct Stack {
     pub(crate) dirty: VecDeque<ConnectionId>,
     pub(crate) agenda: Agenda<ConnectionId>,
     pub(crate) strangers: Strangers,
+    pub(crate) sockets: Sockets,
     pub(crate) lingering: Lingering,
     pub(crate) news: News,
     pub(crate) counts: Counts,
     /// What new connections' numbers are made from.
     pub(crate) seed: u64,
     last_id: u64,
-    buffer: usize,
     bound: usize,
 }
 
@@ -62,13 +63,13 @@ impl Stack {
             tuples: BTreeMap::new(),
             dirty: VecDeque::new(),
             agenda: Agenda::new(),
-            strangers: Strangers::new(config.half_open, buffer, capabilities.clone()),
+            strangers: Strangers::new(config.half_open, capabilities.clone()),
+            sockets: Sockets::new(buffer, config.memory),
             lingering: Lingering::new(),
             news: News::new(),
             counts: Counts::default(),
             seed: config.seed,
             last_id: 0,
-            buffer,
             bound: config.connections,
             capabilities,
         }
@@ -105,9 +106,11 @@ impl Stack {
         if self.is_full() {
             return Err(Error::TooMany);
         }
-        let mut connection = Connection::new(tuple, self.buffer, now);
+        let size = self.sockets.size(self.strangers.promised());
+        let mut connection = Connection::new(tuple, self.sockets.make(size), now);
         connection.set(options);
         if !connection.connect(&mut self.interface) {
+            self.sockets.put_back(connection.into_socket());
             return Err(Error::Unaddressable);
         }
         Ok(self.keep(connection))
@@ -229,6 +232,7 @@ impl Stack {
             half_open: self.strangers.len(),
             lingering: self.lingering.len(),
             neighbours: self.neighbours.len(),
+            buffer_bytes: self.sockets.used(),
             waiting_bytes: self.news.bytes(),
             ..self.counts
         }
@@ -271,7 +275,9 @@ impl Stack {
     /// A connection is gone, with its name.
     pub(crate) fn forget(&mut self, id: ConnectionId) {
         self.unhook(id);
-        self.connections.remove(&id);
+        if let Some(connection) = self.connections.remove(&id) {
+            self.sockets.put_back(connection.into_socket());
+        }
     }
 }
 

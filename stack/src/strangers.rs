@@ -15,6 +15,7 @@ use crate::agenda::Agenda;
 use crate::connection::{Connection, paced, scale};
 use crate::packet::{Ends, HEADER, Mac, Packet, compose};
 use crate::port::Port;
+use crate::sockets::{Single, Sockets};
 use crate::{Outlet, Tuple, limits};
 
 /// Somebody who knocked.
@@ -34,6 +35,16 @@ pub(crate) struct Stranger {
     answers: u32,
     answered: u64,
     serial: u64,
+    /// How large its buffers will be.
+    buffer: usize,
+}
+
+/// How somebody who knocks is received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    pub(crate) is_held: bool,
+    pub(crate) seed: u64,
+    pub(crate) buffer: usize,
 }
 
 #[derive(Debug)]
@@ -44,17 +55,31 @@ pub(crate) struct Strangers {
     agenda: Agenda<Tuple>,
     serial: u64,
     bound: usize,
-    buffer: usize,
+    /// Bytes of buffers that they will have.
+    promised: usize,
     capabilities: DeviceCapabilities,
 }
 
 impl Strangers {
-    pub(crate) fn new(bound: usize, buffer: usize, capabilities: DeviceCapabilities) -> Self {
-        Self { all: BTreeMap::new(), order: BTreeMap::new(), agenda: Agenda::new(), serial: 0, bound: bound.max(1), buffer, capabilities }
+    pub(crate) fn new(bound: usize, capabilities: DeviceCapabilities) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            order: BTreeMap::new(),
+            agenda: Agenda::new(),
+            serial: 0,
+            bound: bound.max(1),
+            promised: 0,
+            capabilities,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Bytes of buffers that they will have.
+    pub(crate) const fn promised(&self) -> usize {
+        self.promised
     }
 
     pub(crate) fn next(&self) -> Option<u64> {
@@ -66,27 +91,29 @@ impl Strangers {
     }
 
     /// Somebody knocks. Returns whether another was forgotten for it; none if its knock means nothing.
-    pub(crate) fn add(&mut self, tuple: Tuple, syn: TcpRepr<'static>, mac: Mac, is_held: bool, seed: u64, now: u64) -> Option<bool> {
+    pub(crate) fn add(&mut self, tuple: Tuple, syn: TcpRepr<'static>, mac: Mac, manner: Manner, now: u64) -> Option<bool> {
+        let Manner { is_held, seed, buffer } = manner;
         self.remove(&tuple);
-        let (_, mut answer) = self.replay(tuple, &syn, seed, 1, now)?;
-        answer.window_len = u16::try_from(self.buffer).unwrap_or(u16::MAX);
-        answer.window_scale = syn.window_scale.map(|_| scale(self.buffer));
+        let mut answer = self.replay(tuple, &syn, seed, Single::new(1), now).1?;
+        answer.window_len = u16::try_from(buffer).unwrap_or(u16::MAX);
+        answer.window_scale = syn.window_scale.map(|_| scale(buffer));
         let is_full = self.all.len() >= self.bound;
-        if is_full && let Some((_, oldest)) = self.order.pop_first() {
-            self.agenda.set(oldest, None);
-            self.all.remove(&oldest);
+        if is_full && let Some(oldest) = self.order.first_key_value().map(|(_, oldest)| *oldest) {
+            self.remove(&oldest);
         }
+        self.promised += 2 * buffer;
         self.serial += 1;
         let serial = self.serial;
         self.order.insert(serial, tuple);
         self.agenda.set(tuple, Some(if is_held { now.saturating_add(limits::HELD) } else { now }));
-        self.all.insert(tuple, Stranger { syn, answer, is_held, mac, seed, answers: 0, answered: now, serial });
+        self.all.insert(tuple, Stranger { syn, answer, is_held, mac, seed, answers: 0, answered: now, serial, buffer });
         Some(is_full)
     }
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) -> Option<Stranger> {
         let stranger = self.all.remove(tuple)?;
         self.order.remove(&stranger.serial);
+        self.promised -= 2 * stranger.buffer;
         self.agenda.set(*tuple, None);
         Some(stranger)
     }
@@ -132,26 +159,25 @@ impl Strangers {
         }
     }
 
-    /// Makes a real connection of somebody who proved that it heard the answer.
-    pub(crate) fn open(&mut self, tuple: &Tuple, now: u64) -> Option<Connection> {
+    /// Makes a real connection of somebody who proved that it heard the answer. Returns what it is, and whether it is as it was answered.
+    pub(crate) fn open(&mut self, tuple: &Tuple, sockets: &mut Sockets, now: u64) -> Option<(Connection, bool)> {
         let stranger = self.remove(tuple)?;
         // How long the way takes is told by an answer that was given once.
         let answered = if stranger.answers == 1 { stranger.answered } else { now };
-        let (connection, answer) = self.replay(*tuple, &stranger.syn, stranger.seed, self.buffer, answered)?;
-        (answer == stranger.answer).then_some(connection)
+        let (connection, answer) = self.replay(*tuple, &stranger.syn, stranger.seed, sockets.make(stranger.buffer), answered);
+        Some((connection, answer == Some(stranger.answer)))
     }
 
-    /// Lets a new socket hear a knock, and returns its answer too.
-    fn replay(&self, tuple: Tuple, syn: &TcpRepr<'static>, seed: u64, buffer: usize, now: u64) -> Option<(Connection, TcpRepr<'static>)> {
-        let mut connection = Connection::new(tuple, buffer, now);
-        connection.socket_mut().listen(tuple.local).ok()?;
+    /// Lets a new socket hear a knock, and returns what it answers too.
+    fn replay(&self, tuple: Tuple, syn: &TcpRepr<'static>, seed: u64, single: Single, now: u64) -> (Connection, Option<TcpRepr<'static>>) {
+        let mut connection = Connection::new(tuple, single, now);
         let header = IpRepr::new(tuple.remote.ip().into(), tuple.local.ip().into(), IpProtocol::Tcp, syn.buffer_len(), 64);
         let sums = &self.capabilities.checksum;
         let bytes = compose(&header, sums, |room| {
             syn.emit(&mut TcpPacket::new_unchecked(room), &tuple.remote.ip().into(), &tuple.local.ip().into(), sums);
         });
-
-        let packet = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes))?;
+        let listens = connection.socket_mut().listen(tuple.local).is_ok();
+        let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)).filter(|_| listens) else { return (connection, None) };
 
         let mut note = Note { bytes: [0; NOTE], length: 0 };
         let ends = Ends { from: [0; 6], to: [0; 6] };
@@ -164,8 +190,8 @@ impl Strangers {
         connection.speak(&mut interface, &mut voice, now);
         connection.said = voice.said;
         connection.look(now, &mut |_| {});
-        let answer = note.segment(&self.capabilities.checksum)?;
-        Some((connection, answer))
+        let answer = note.segment(sums);
+        (connection, answer)
     }
 }
 

@@ -183,6 +183,8 @@ pub struct Counts {
     pub lingering: usize,
     /// Neighbours that are known or asked for.
     pub neighbours: usize,
+    /// Bytes of connections' buffers.
+    pub buffer_bytes: usize,
     /// Bytes of datagrams and echoes that wait to be heard of.
     pub waiting_bytes: usize,
     /// Frames that were taken.

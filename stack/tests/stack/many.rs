@@ -106,8 +106,8 @@ fn a_hundred_thousand_connections_leave_nothing() {
     net.run_for(200 * SECOND);
     for host in &mut net.hosts {
         host.stack.run(net.now, &mut host.outbox);
-        let Counts { connections, half_open, lingering, neighbours, waiting_bytes, .. } = host.stack.counts();
-        assert_eq!((connections, half_open, lingering, neighbours, waiting_bytes), (0, 0, 0, 1, 0));
+        let Counts { connections, half_open, lingering, neighbours, waiting_bytes, buffer_bytes, .. } = host.stack.counts();
+        assert_eq!((connections, half_open, lingering, neighbours, waiting_bytes, buffer_bytes), (0, 0, 0, 1, 0, 0));
         assert_eq!(host.stack.deadline(), None);
     }
 }
@@ -132,4 +132,24 @@ fn as_many_connections_as_are_allowed() {
     }
     net.run_for(10 * SECOND);
     assert_eq!(net.hosts[1].accepted.len(), 10);
+}
+
+#[test]
+fn as_memory_fills_new_connections_get_less() {
+    let mut configs = vec![config(0), config(1)];
+    (configs[1].buffer, configs[1].memory) = (256 << 10, 16 << 20);
+    let mut net = Net::new(configs, Link::GOOD, 1);
+    let first = net.open().1;
+    let room = |net: &Net, id| net.hosts[1].stack.writable(id);
+    assert_eq!(room(&net, first), 256 << 10);
+    let ids: Vec<_> = (0..1000).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, End::default())).collect();
+    net.run_until(10 * SECOND, "all open", |net| net.hosts[1].accepted.len() == 1001);
+    let last = *net.hosts[1].accepted.last().unwrap();
+    assert_eq!((room(&net, first), room(&net, last)), (256 << 10, 8 << 10));
+    let bytes = net.hosts[1].stack.counts().buffer_bytes;
+    assert!(bytes <= (16 << 20) + 1000 * (16 << 10), "{bytes}");
+    // However little it has, it carries everything.
+    net.hosts[1].echoes = true;
+    net.say(0, ids[999], &noise(100_000, 1));
+    net.run_until(10 * SECOND, "all arrives", |net| net.end(0, ids[999]).received.len() == 100_000);
 }

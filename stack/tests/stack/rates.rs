@@ -120,8 +120,11 @@ fn rates() {
     let net = Net::pair(Link::GOOD, 1);
     for number in 0..OPENS {
         wire.connect(net.tuple(0, 1000 + number as u16, 1, 80));
+        wire.stacks[0].abort(wire.ids[0]);
+        wire.exchange();
+        wire.stacks[1].leave(wire.ids[1], wire.now);
     }
-    println!("a connection opened: {:?}", begin.elapsed() / OPENS);
+    println!("a connection opened and broken: {:?}", begin.elapsed() / OPENS);
 }
 
 /// What a fresh connection takes to ask for something and get it, where a packet takes 50 µs.
