@@ -2,7 +2,7 @@
 //! What stands in every cell whatever its volumes hold: `/dev`, `/proc`, and directories to write in.
 
 use super::Files;
-use super::proc::Entry;
+use super::proc::entry::Entry;
 use super::tree::node::{Body, Owner};
 use super::tree::volume::VolumeIndex;
 use super::tree::{Named, Place, Tree};

@@ -19,7 +19,8 @@ use pando_rt::{clock, registers};
 
 use crate::calls::identity::{RELEASE, VERSION, host_name};
 use crate::errno::Errno;
-use crate::files::proc::{Entry, Text};
+use crate::files::proc::entry::Entry;
+use crate::files::proc::table::Text;
 use crate::process::FIRST;
 use crate::system::System;
 use crate::thread::{NAME, Stage};

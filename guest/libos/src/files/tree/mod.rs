@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 
 use crate::erofs::{FileType, Image, Inode};
 use crate::errno::Errno;
-use crate::files::proc::Entry;
+use crate::files::proc::entry::Entry;
 use crate::files::status::Status;
 use content::Content;
 use directory::{Directory, Known};
