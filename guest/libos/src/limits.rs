@@ -4,14 +4,18 @@
 use pando_abi::limits::MAX_SPACES;
 
 use crate::errno::Errno;
-use crate::files::{OPEN_LIMIT, OPEN_MAX};
-use crate::memory::STACK_LIMIT;
 
 const UNLIMITED: u64 = u64::MAX;
 /// How many resources there are.
 const RESOURCES: usize = 16;
 /// Bytes that the stack may grow to.
 const STACK: u64 = 3;
+/// Bytes that it may grow to if nobody says otherwise.
+pub const STACK_LIMIT: u64 = 8 << 20;
+/// Files that a process may have open if nobody says otherwise, as Linux starts its first process.
+pub const OPEN_LIMIT: u64 = 1024;
+/// Files that a process may be allowed to have open.
+pub const OPEN_MAX: u64 = 1 << 16;
 /// How many threads a user may have.
 pub const THREADS: u64 = 6;
 /// How many files may be open.

@@ -12,12 +12,13 @@ use pando_abi::SpaceIndex;
 use crate::limits::Limits;
 use crate::signals::Shared;
 use crate::signals::info::Info;
-use crate::thread::NAME;
 use crate::timers::Timers;
 use crate::wait::ThreadNumber;
 use scheduling::Scheduling;
 use settings::Settings;
 
+/// Bytes of a thread's name with its zero byte.
+pub const NAME: usize = 16;
 /// Number of a process.
 pub type ProcessNumber = u32;
 

@@ -8,14 +8,11 @@ use pando_rt::thread_base;
 use pando_rt::vector::State as VectorState;
 
 use crate::ipc::semaphores::Operation;
-use crate::process::ProcessNumber;
+use crate::process::{NAME, ProcessNumber};
 use crate::sequences::Registered;
 use crate::signals::Signals;
 use crate::slack::Slack;
 use crate::wait::{ThreadNumber, Wait};
-
-/// Bytes of a thread's name with its zero byte.
-pub const NAME: usize = 16;
 
 /// What is kept of a system call that waits, until it is over.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,13 +10,12 @@ use crate::calls::patience::{files, forever, patiently};
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;
-use crate::files::pty::PtyId;
 use crate::files::{OpenFile, flag};
 use crate::signals::Signal;
 use crate::system::System;
-use crate::terminal::TerminalName;
 use crate::terminal::input::{Effects, TYPED_MAX};
 use crate::terminal::settings::local;
+use crate::terminal::{PtyId, TerminalName};
 use crate::user::{set_word32, word32};
 use crate::wait::Channel;
 

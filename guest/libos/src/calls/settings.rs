@@ -6,8 +6,8 @@ use pando_rt::user::{read, write};
 use super::capabilities::ambient;
 use crate::credentials::capabilities::bit;
 use crate::errno::Errno;
+use crate::process::NAME;
 use crate::system::System;
-use crate::thread;
 use crate::user::set_word32;
 
 /// What is set by 0 and 1.
@@ -79,9 +79,9 @@ pub fn prctl(system: &mut System, [option, argument, second, third, fourth, _]: 
 }
 
 /// A name for the process: what is too long is cut, and what follows is not looked at.
-fn name(address: u64) -> Result<[u8; thread::NAME], Errno> {
-    let mut name = [0; thread::NAME];
-    for (at, room) in name[..thread::NAME - 1].iter_mut().enumerate() {
+fn name(address: u64) -> Result<[u8; NAME], Errno> {
+    let mut name = [0; NAME];
+    for (at, room) in name[..NAME - 1].iter_mut().enumerate() {
         let mut byte = [0];
         read(address.wrapping_add(at as u64), &mut byte)?;
         if byte == [0] {

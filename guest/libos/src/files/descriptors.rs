@@ -12,11 +12,6 @@ use super::{Files, Kind, OpenFile};
 use crate::errno::Errno;
 use crate::wait::Channel;
 
-/// Files that a process may have open if nobody says otherwise, as Linux starts its first process.
-pub const OPEN_LIMIT: u64 = 1024;
-/// Files that a process may be allowed to have open.
-pub const OPEN_MAX: u64 = 1 << 16;
-
 /// What a number of the process stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {

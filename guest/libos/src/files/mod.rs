@@ -47,7 +47,7 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::process::{FIRST, ProcessNumber};
 use crate::signals::Set;
-use crate::terminal::TerminalName;
+use crate::terminal::{PtyId, TerminalName};
 use crate::wait::{Channel, ThreadNumber};
 use ahead::Ahead;
 use epoll::{EpollId, Epolls};
@@ -62,7 +62,7 @@ pub use own::Own;
 use pipe::{PipeId, Pipes};
 use proc::entry::Entry;
 use proc::table::Text;
-use pty::{PtyId, Ptys};
+use pty::Ptys;
 use pulse::Pulse;
 use socket::{SocketId, Sockets};
 use status::{Status, minor, time};
@@ -72,7 +72,7 @@ use tree::volume::{ImageFile, ImagePlace};
 use tree::{Listed, Place, Tree};
 use watched::{WatchedId, WatchedProcesses};
 
-pub use descriptors::{Descriptor, OPEN_LIMIT, OPEN_MAX, Target};
+pub use descriptors::{Descriptor, Target};
 
 /// Flags of `open` and `fcntl`.
 pub mod flag {

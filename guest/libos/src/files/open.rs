@@ -3,7 +3,7 @@
 
 use super::inotify::event;
 use super::names::{Found, Last, Way};
-use super::pty::{self, PtyId};
+use super::pty;
 use super::tree::content::Content;
 use super::tree::node::{Body, NodeId, Owner};
 use super::tree::{Named, Place};
@@ -11,6 +11,7 @@ use super::{Device, Files, Kind, OpenFile, OpenName, Standard, flag};
 use crate::credentials::{EXECUTE, READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+use crate::terminal::PtyId;
 use crate::terminal::TerminalName;
 use crate::wait::Channel;
 

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 
 use super::numbered::Numbered;
 use super::watched::Fate;
-use super::{Descriptor, Files, OPEN_LIMIT, OpenFile, Program};
+use super::{Descriptor, Files, OpenFile, Program};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::tree::Place;
+use crate::limits::OPEN_LIMIT;
 use crate::process::{FIRST, ProcessNumber};
 
 /// Descriptors that a table has room for at least.

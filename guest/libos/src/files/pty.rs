@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::poll::{POLLERR, POLLHUP, READING, WRITING};
 use super::pulse::Pulse;
 use crate::errno::Errno;
-use crate::terminal::Terminal;
+use crate::terminal::{PtyId, Terminal};
 
 /// Major number of the terminals in `/dev/pts`.
 pub const MAJOR: u32 = 136;
@@ -19,10 +19,6 @@ const PTYS_MAX: u32 = 4096;
 const SHOWN: u8 = 0;
 /// The group that owns terminals.
 pub(super) const TTY_GROUP: u32 = 5;
-
-/// Which pseudo terminal: the number of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PtyId(pub u32);
 
 /// Which end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,13 @@
 
 use alloc::format;
 
-use super::pty::{End, MAJOR, PtyId, TTY_GROUP};
+use super::pty::{End, MAJOR, TTY_GROUP};
 use super::tree::node::{Body, Owner};
 use super::tree::{Named, Place};
 use super::{Files, Kind, OpenName};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+use crate::terminal::PtyId;
 use crate::wait::Channel;
 
 impl Files {

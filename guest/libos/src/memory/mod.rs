@@ -35,8 +35,6 @@ use regions::{Backing, Blocks, Region, Regions};
 use shown::ShownFiles;
 use stack::{RESERVED, Stack, Strings};
 
-pub use stack::STACK_LIMIT;
-
 /// Nothing is mapped below this address, so that null pointers fault.
 pub const LOWEST: u64 = 0x1_0000;
 /// Mappings of files up to this size become present at once.

@@ -11,8 +11,6 @@ use super::regions::Backing;
 use super::{AddressSpace, pages};
 use crate::errno::Errno;
 
-/// Bytes that the stack may grow to if nobody says otherwise.
-pub const STACK_LIMIT: u64 = 8 << 20;
 /// Bytes of the stack at the start.
 const START: u64 = 64 << 10;
 /// Nothing else is put this close below the stack.

@@ -12,7 +12,6 @@ use alloc::vec::Vec;
 
 use pando_rt::console::Stream;
 
-use crate::files::pty::PtyId;
 use crate::process::FIRST;
 use crate::wait::Channel;
 use input::{Effects, Input};
@@ -50,6 +49,10 @@ pub struct Terminal {
     /// Rows, columns, and the same in pixels.
     pub size: [u16; 4],
 }
+
+/// Which pseudo terminal: the number of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PtyId(pub u32);
 
 /// Which terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use crate::calls::identity::{RELEASE, VERSION, host_name};
 use crate::errno::Errno;
 use crate::files::proc::entry::Entry;
 use crate::files::proc::table::Text;
-use crate::process::FIRST;
+use crate::process::{FIRST, NAME};
 use crate::system::System;
-use crate::thread::{NAME, Stage};
+use crate::thread::Stage;
 use crate::user::ticks;
 use process::Shown;
 
