@@ -113,7 +113,7 @@ pub const TABLE: &[Call] = &[
         9,
         "mmap(pointer, size, protection, map, fd, hex) pointer",
         Partial(
-            "two mappings of one part of a file see each other's changes late; a read-only shared one of a volume's file does not see what is written to it later",
+            "two mappings of one part of a file see each other's changes late; a read-only shared one of a volume's file does not see what is written to it later; shared memory without a file that lies where the program chose is not its children's, and what others share cannot be mapped over",
         ),
         memory::mmap,
     ),
