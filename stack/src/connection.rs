@@ -250,7 +250,7 @@ impl Connection {
     /// Whether there may be something to say now. If only an acknowledgement is owed, it may wait.
     pub(crate) fn must_speak(&mut self, now: u64) -> bool {
         let is_steady = self.stage == Stage::Open && matches!(self.state, State::Established | State::FinWait2);
-        if !is_steady || self.socket().send_queue() > 0 {
+        if !is_steady || !self.said.has_acknowledged || self.socket().send_queue() > 0 {
             return true;
         }
         self.steer.acknowledges_now(self.owed(), now)

@@ -6,6 +6,32 @@
 //! given it something to do, or at [`Stack::deadline`]. Moments are nanoseconds of whatever clock the user has.
 //!
 //! Nothing listens: whoever knocks is put to a [`Doorkeeper`], so a backlog is a number of the user's.
+//!
+//! # A loop
+//!
+//! After each [`Stack::take`] and each [`Stack::run`] there may be happenings, and after a happening there may be something to say. So: take what
+//! arrived, hear what happened until there is no more, run, hear again what happened (a time may have run out), and wait for a frame or the deadline.
+//! Where [`Stack::run`] was cut short for want of room, the deadline has passed: wait for room.
+//!
+//! # What smoltcp does, and what is done around it
+//!
+//! smoltcp has the state machine of a connection, congestion control (Reno: Cubic needs floating point) and the formats of packets. It walks all its
+//! sockets for each packet, so each connection has a set of its own, and the stack finds it (`hear.rs`). Measured, in `tests/stack/`:
+//!
+//! - A byte and its echo take six looks at connections with 2 open, and six with 5,000 (`many.rs`). 100,000 connections leave nothing behind.
+//! - smoltcp asks for one neighbour in a second, all together; so neighbours are the stack's own (`neighbours.rs`).
+//! - It has no backlog, and a socket's buffers never change. A stranger is some hundred bytes (`strangers.rs`), and so is a connection that is over
+//!   (`lingering.rs`); new connections' buffers shrink as memory fills (`sockets.rs`).
+//! - It throws away segments of which half is news. Two sides that send again at once then wait without end; mended in `mend.rs`.
+//! - It keeps little pieces and acknowledgements back too long where segments are long: a fresh connection's 100 KB in segments of 64 KiB took
+//!   4.4 ms where the way takes 50 µs, now 0.4 ms (`steer.rs`).
+//! - It offers selective acknowledgement and tells one range, but sends by it nothing: one lost segment is noticed for each time round. With
+//!   NewReno and early retransmission (`steer.rs`) a megabyte with one frame in twenty lost and 2 ms there and back takes 0.5 s in packets of 9000 instead of 1.1, and
+//!   7 s in packets of 1500 instead of 10; what is left of that are times of 200 ms (a second for smoltcp, whose clock runs five times as fast) after the last packets of a
+//!   window were lost, or their acknowledgement.
+//! - Of what came too early it keeps 4 ranges unless told otherwise, and drops the rest; here 32, at 512 bytes for each connection.
+//! - It has neither timestamps without a clock of its own, nor discovery of the path's largest packet, nor fragments: what is too long for the link is refused
+//!   ([`Error::TooLong`]), and fragments that arrive are ignored.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -22,6 +22,8 @@ pub(crate) struct Said {
     pub(crate) is_cut_short: bool,
     /// How far it has got: where the numbers of both sides ended in the last segment.
     pub(crate) last: Option<LastWord>,
+    /// It has acknowledged something: a connection is not open on the other side before.
+    pub(crate) has_acknowledged: bool,
     /// The last segment's payload, and the room it told of.
     pub(crate) length: usize,
     pub(crate) window: usize,
@@ -40,6 +42,7 @@ impl Said {
         let before = self.last.map_or(begin, |last| last.sequence);
         self.again += u64::from(end > begin && begin < before);
         self.last = Some(LastWord { sequence: before.max(end), acknowledged: segment.ack_number() });
+        self.has_acknowledged |= segment.ack();
         self.length = segment.payload().len();
         self.window = usize::from(segment.window_len()) << if segment.syn() { 0 } else { scale };
     }

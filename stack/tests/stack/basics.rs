@@ -64,3 +64,20 @@ fn tcp_over_ipv6() {
     net.run_until(10_000 * MS, "closed", |net| net.end(0, id).is_closed);
     assert_eq!(net.end(0, id).received, noise(100_000, 5));
 }
+
+#[test]
+fn a_connection_opens_in_one_and_a_half_times_round() {
+    for seed in 0..20 {
+        let mut net = Net::pair(Link::GOOD, seed);
+        net.introduce();
+        let begin = net.now;
+        let (client, _) = net.open();
+        assert_eq!((net.now - begin, net.end(0, client).is_open), (3 * Link::GOOD.delay, true));
+        // Whatever the numbers that connections begin with.
+        for _ in 0..10 {
+            let begin = net.now;
+            net.open();
+            assert_eq!(net.now - begin, 3 * Link::GOOD.delay);
+        }
+    }
+}
