@@ -108,15 +108,39 @@ const KVM: (u64, u64) = (0xff00, 0xae00);
 /// Calls that only writing back needs: Landlock knows nothing of owners and modes.
 const WRITING_BACK: &[u32] = &[nr::__NR_symlinkat, nr::__NR_fchown];
 
-/// Allows the process, from now on, only the calls that it needs once its threads run and its machine is made: no other process, no thread, no connection, no executable memory.
-/// Only who `writes_back` what a cell has changed may make links and change owners and modes, and nobody may lend a program to whoever runs it (set-user-ID).
+/// Calls that only a gateway needs, for sockets that it has: which destinations, the gateway says, and Landlock which ports.
+const CONNECTING: &[u32] = &[
+    nr::__NR_connect,
+    nr::__NR_accept4,
+    nr::__NR_shutdown,
+    nr::__NR_getsockopt,
+    nr::__NR_epoll_ctl,
+    nr::__NR_epoll_wait,
+    nr::__NR_epoll_pwait,
+    nr::__NR_epoll_pwait2,
+    // By which it learns whether an address is the host's own; where to listen is Landlock's to forbid.
+    nr::__NR_bind,
+];
+
+/// What a process goes on doing that not every one does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// It writes back what a cell has changed: it may make links and change owners and modes, but nobody may lend a program to whoever runs it (set-user-ID).
+    pub writing_back: bool,
+    /// It connects a cell with other hosts: by sockets of TCP and UDP.
+    pub connecting: bool,
+}
+
+/// Allows the process, from now on, only the calls that it needs once its threads run and its machine is made: no other process, no thread, no executable memory,
+/// and no more of the host than it says that it needs.
 ///
 /// # Errors
 /// The host refuses; or a thread was confined otherwise before.
-pub fn limit_calls(writes_back: bool) -> Result<(), ConfineError> {
-    let freely = FREELY.iter().chain(WRITING_BACK.iter().filter(|_| writes_back));
+pub fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
+    let some = [(WRITING_BACK, needs.writing_back), (CONNECTING, needs.connecting)];
+    let freely = FREELY.iter().chain(some.iter().filter(|(_, needed)| *needed).flat_map(|(calls, _)| *calls));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = freely.map(|call| (i64::from(*call), Vec::new())).collect();
-    rules.extend(conditions(writes_back)?);
+    rules.extend(conditions(needs)?);
     let refuse = SeccompAction::Errno(linux_raw_sys::errno::EPERM);
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, TargetArch::x86_64).map_err(seccompiler::Error::from)?;
     let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
@@ -124,7 +148,7 @@ pub fn limit_calls(writes_back: bool) -> Result<(), ConfineError> {
 }
 
 /// Calls that are allowed with some arguments.
-fn conditions(writes_back: bool) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
+fn conditions(needs: Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
     /// Bit of a mode.
     const SET_USER_ID: u64 = 0o4000;
     let rule = |index, length, operator, value| {
@@ -147,8 +171,27 @@ fn conditions(writes_back: bool) -> Result<Vec<(i64, Vec<SeccompRule>)>, Confine
         each(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()).map(|rule| vec![rule]))?,
         each(nr::__NR_ioctl, std::iter::once(rule(1, Dword, MaskedEq(KVM.0), KVM.1)).chain(requests).collect())?,
     ];
-    if writes_back {
+    if needs.connecting {
+        conditions.extend(sockets()?);
+    }
+    if needs.writing_back {
         conditions.push(each(nr::__NR_fchmod, rule(1, Dword, MaskedEq(SET_USER_ID), 0).map(|rule| vec![rule]))?);
     }
     Ok(conditions)
+}
+
+/// Sockets of the internet's two families, for connections and datagrams; and their options that a gateway sets.
+fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
+    use linux_raw_sys::net;
+    /// The bits of a socket's type that are no flags.
+    const TYPE: u64 = 0xf;
+    let equal = |index, value: u32| SeccompCondition::new(index, Dword, Eq, value.into());
+    let rules = |rules: Result<Vec<SeccompRule>, seccompiler::BackendError>| rules.map_err(|error| ConfineError::Calls(error.into()));
+    let kinds = [net::AF_INET, net::AF_INET6].into_iter().flat_map(|family| [net::SOCK_STREAM, net::SOCK_DGRAM].map(|kind| (family, kind)));
+    let made = kinds.map(|(family, kind)| {
+        SeccompRule::new(vec![equal(0, family)?, SeccompCondition::new(1, Dword, MaskedEq(TYPE), kind.into())?, equal(2, 0)?])
+    });
+    let set = [(net::SOL_SOCKET, net::SO_LINGER), (net::IPPROTO_TCP as u32, net::TCP_NODELAY)];
+    let set = set.into_iter().map(|(level, name)| SeccompRule::new(vec![equal(1, level)?, equal(2, name)?]));
+    Ok([(i64::from(nr::__NR_socket), rules(made.collect())?), (i64::from(nr::__NR_setsockopt), rules(set.collect())?)])
 }

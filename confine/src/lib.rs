@@ -11,8 +11,8 @@
 mod calls;
 mod paths;
 
-pub use calls::limit_calls;
-pub use paths::{Paths, Reach, limit_paths, reach};
+pub use calls::{Needs, limit_calls};
+pub use paths::{Paths, Ports, Reach, limit_paths, reach};
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 

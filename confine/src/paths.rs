@@ -3,7 +3,7 @@
 
 use crate::ConfineError;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetStatus, Scope,
 };
 use std::path::PathBuf;
@@ -18,6 +18,23 @@ pub struct Paths {
     pub read: Vec<PathBuf>,
     /// To be read, and to be changed by making, replacing and removing regular files, directories and links.
     pub change: Vec<PathBuf>,
+    /// Ports that connections by TCP may lead to.
+    pub ports: Ports,
+}
+
+/// Ports of other hosts, and of this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// These.
+    Only(Vec<u16>),
+    /// Any.
+    All,
+}
+
+impl Default for Ports {
+    fn default() -> Ports {
+        Ports::Only(Vec::new())
+    }
 }
 
 /// How far files were limited.
@@ -45,18 +62,25 @@ pub fn reach() -> Reach {
     }
 }
 
-/// Limits the calling thread, and all that it will start, to these files; no connections by TCP, no signals to and no abstract sockets of other processes.
-/// Files that are open stay open.
+/// Limits the calling thread, and all that it will start, to these files and ports; nobody can listen by TCP, send signals to other processes or reach their abstract sockets.
+/// Files that are open stay open, and who listens goes on.
 ///
 /// # Errors
 /// The host has Landlock and refuses.
 pub fn limit_paths(paths: &Paths) -> Result<Reach, ConfineError> {
+    let (limited, ports) = match &paths.ports {
+        Ports::All => (AccessNet::BindTcp.into(), &[][..]),
+        Ports::Only(ports) => (AccessNet::from_all(VERSION), &ports[..]),
+    };
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(VERSION))?
-        .handle_access(AccessNet::from_all(VERSION))?
+        .handle_access(limited)?
         .scope(Scope::from_all(VERSION))?
         .create()?;
+    for port in ports {
+        rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
     let reading = AccessFs::ReadFile | AccessFs::ReadDir;
     let changing = reading
         | AccessFs::WriteFile

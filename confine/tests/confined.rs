@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process that confines itself can do what it needs, and nothing else. One test, because it binds this process for good.
 
-use pando_confine::{Paths, Reach, forbid_dumps, limit_calls, limit_paths};
+use pando_confine::{Needs, Paths, Reach, forbid_dumps, limit_calls, limit_paths};
 use rustix::fs::{CWD, FileType, Mode, fchmod, mknodat};
 use rustix::process::{DumpableBehavior, Pid, Resource, Signal, dumpable_behavior, getrlimit, kill_process};
 use std::fs::{self, OpenOptions};
@@ -105,7 +105,11 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
     // A thread from before limits calls, and from after limits paths, as those of vCPUs are.
     forbid_dumps().expect("Linux can");
     assert_eq!((getrlimit(Resource::Core).maximum, dumpable_behavior()), (Some(0), Ok(DumpableBehavior::NotDumpable)));
-    let paths = Paths { read: vec![host.path("read"), host.path("alone"), host.path("not there")], change: vec![host.path("change")] };
+    let paths = Paths {
+        read: vec![host.path("read"), host.path("alone"), host.path("not there")],
+        change: vec![host.path("change")],
+        ..Paths::default()
+    };
     let expected = pando_confine::reach();
     let reach = limit_paths(&paths).expect("Landlock limits what it can");
     assert_eq!(reach, expected);
@@ -121,7 +125,7 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
             check_calls(&host, parent);
         }
     });
-    limit_calls(true).expect("seccomp limits calls");
+    limit_calls(Needs { writing_back: true, connecting: false }).expect("seccomp limits calls");
 
     check_needs(&host);
     go.send(()).expect("the thread waits");

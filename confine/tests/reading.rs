@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A confined process that writes nothing back changes no owners, no modes and makes no links. One test, because it binds this process for good.
 
-use pando_confine::limit_calls;
+use pando_confine::{Needs, limit_calls};
 use rustix::fs::{CWD, Mode, fchmod, fchown, symlinkat};
 use rustix::io::Errno;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::io::Write;
 fn who_writes_nothing_back_changes_no_attributes() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut file = std::fs::File::create(directory.path().join("file")).expect("the directory is ours");
-    limit_calls(false).expect("seccomp limits calls");
+    limit_calls(Needs::default()).expect("seccomp limits calls");
     assert_eq!(fchmod(&file, Mode::RWXU), Err(Errno::PERM));
     assert_eq!(fchown(&file, None, None), Err(Errno::PERM));
     assert_eq!(symlinkat("file", CWD, directory.path().join("link")), Err(Errno::PERM));

@@ -30,10 +30,10 @@ mod world;
 pub use engine::{Counts, Gateway, Report};
 pub use forward::Forward;
 pub use listeners::BindError;
+pub use pando_stack::Outlet;
 pub use poll::Handle;
 pub use rules::Rule;
 
-use pando_stack::Outlet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// How a port is meant.

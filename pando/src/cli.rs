@@ -3,10 +3,12 @@
 
 use crate::help;
 use crate::host::Variable;
+use crate::network::Net;
 use crate::options::{StatsFormat, User, Volume};
 use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use pando_gateway::{Forward, Rule};
 use pando_kernel::Share;
 use std::ffi::OsString;
 use std::io::Write;
@@ -80,6 +82,18 @@ pub(crate) struct Run {
     /// Show this file or directory of the host to the program at the path CELL (repeat for more). What the program changes there is changed on the host when it syncs or ends; with `:ro` never. A PATH alone is short for PATH:PATH:ro
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
     pub(crate) volumes: Vec<Volume>,
+
+    /// What the cell is connected with: nothing; a network of its own, with nobody else on it; or by a gateway the world outside [default: gateway where -p or --allow is given, otherwise none]. With `gateway` alone, every public address can be reached; none of private networks, none of this host's
+    #[arg(long, value_name = "NET", hide_possible_values = true)]
+    pub(crate) net: Option<Net>,
+
+    /// Let others reach the port CELL of the cell at the port HOST of this host (repeat for more): at 127.0.0.1, or at ADDR (0.0.0.0 for everybody). It opens nothing outward
+    #[arg(short = 'p', long = "publish", value_name = "[ADDR:]HOST:CELL[/udp]")]
+    pub(crate) publish: Vec<Forward>,
+
+    /// Let the cell reach this, and nothing that is not named so (repeat for more): `public` or `private` addresses, an address, a network (10.0.0.0/8), a name or all below one (*.example.org), `host` (this host's 127.0.0.1, at the gateway's address), `dns` (ask for any name); each with :PORT or for all
+    #[arg(long, value_name = "WHERE[:PORT]")]
+    pub(crate) allow: Vec<Rule>,
 
     /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]

@@ -32,6 +32,15 @@ pub(crate) enum Failure {
         /// What is wrong with it.
         why: String,
     },
+    /// `-p` or `--allow` with a network that leads nowhere.
+    #[error("-p and --allow need a gateway: leave --net out, or say `--net gateway`")]
+    NoGateway,
+    /// A forward cannot listen, or there is nothing to make a gateway with.
+    #[error("-p: {0}")]
+    Bind(#[from] pando_gateway::BindError),
+    /// The gateway broke off.
+    #[error("the gateway cannot go on: {0}")]
+    Gateway(std::io::Error),
     /// `-t` without a terminal to give.
     #[error("-t: standard input is not a terminal: leave -t out, or run this from one")]
     NoTerminal,

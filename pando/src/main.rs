@@ -12,6 +12,7 @@ mod host;
 mod image;
 mod laps;
 mod manual;
+mod network;
 mod options;
 mod progress;
 mod run;

@@ -6,6 +6,7 @@ use crate::exports::Running;
 use crate::failure::Failure;
 use crate::host;
 use crate::laps::Laps;
+use crate::network::Network;
 use crate::options::StatsFormat;
 use crate::say::{self, OWN_FAILURE};
 use crate::signals::Signals;
@@ -13,6 +14,8 @@ use crate::stats;
 use crate::terminal::{self, RawTerminal};
 use crate::view::Asked;
 use crate::watch::Watch;
+use pando_confine::Needs;
+use pando_gateway::Report;
 use pando_kernel::{CellId, Config, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, carry_input, carry_output};
 use pando_machine::PageCount;
@@ -38,16 +41,19 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     }
     pando_confine::forbid_dumps()?;
     let mut laps = Laps::start();
+    let network = Network::prepare(options)?;
     let mut seen = Asked::for_run(options)?;
+    seen.reach.ports = network.ports();
     laps.end("view");
     let (kernel, cell) = prepare(options, &mut seen, &mut laps)?;
-    let (outcome, whole) = attend(options, &Arc::new(kernel), cell, seen, &mut laps)?;
+    let ended = attend(options, &Arc::new(kernel), cell, seen, network, &mut laps)?;
+    let Ended { outcome, gateway, whole } = ended;
     laps.end("program");
     let (status, said) = told(&outcome);
     match options.stats {
         // Its first line says how the cell ended.
-        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome, &laps)),
-        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &laps)),
+        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome, gateway.as_ref(), &laps)),
+        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, gateway.as_ref(), &laps)),
         None if said && outcome.end == End::Quota => {
             say::problem(&format_args!("{}: {}: give it more with --memory", options.program().display(), outcome.end));
         }
@@ -57,18 +63,28 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     Ok(if whole { status } else { OWN_FAILURE })
 }
 
-/// Starts the cell and gives it the host's streams, signals, terminal and volumes until it has ended. Says how it ended, and whether all that it read and changed could be carried.
-fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, laps: &mut Laps) -> Result<(Outcome, bool), Failure> {
+/// A cell that has ended.
+struct Ended {
+    outcome: Outcome,
+    /// What its gateway did.
+    gateway: Option<Report>,
+    /// All that it read and changed could be carried.
+    whole: bool,
+}
+
+/// Starts the cell and gives it the host's streams, signals, terminal, volumes and network until it has ended.
+fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, network: Network, laps: &mut Laps) -> Result<Ended, Failure> {
     let port = kernel.console(cell).map_err(LaunchError::from)?;
     // Every thread that there will be, because a confined process starts none.
     seen.renew();
+    let gateway = network.connect(kernel, cell)?;
     let write_back = seen.exports.write_back(kernel, cell)?;
     let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(kernel, cell, &watch)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    pando_confine::limit_calls(write_back.is_some())?;
+    pando_confine::limit_calls(Needs { writing_back: write_back.is_some(), connecting: gateway.is_some() })?;
     laps.end("confinement");
 
     kernel.start(cell).map_err(LaunchError::from)?;
@@ -78,15 +94,17 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, la
     let carried = carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr());
     let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
     drop(terminal);
+    let gateway = gateway.map(|gateway| gateway.finish().map_err(Failure::Gateway)).transpose();
     let written = write_back.is_none_or(Running::finish);
     carried.map_err(Failure::Output)?;
+    let gateway = gateway?;
     // A cell knows one way of being asked to end; the host knows several.
     if let (End::Signalled { signal, .. }, Some(asked)) = (&mut outcome.end, signals.asked())
         && *signal == SIGTERM
     {
         *signal = asked;
     }
-    Ok((outcome, written && !unread.load(Ordering::Relaxed)))
+    Ok(Ended { outcome, gateway, whole: written && !unread.load(Ordering::Relaxed) })
 }
 
 /// Says that standard input could not be read, and notes it.

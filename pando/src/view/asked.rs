@@ -72,7 +72,7 @@ impl Asked {
             }
         }
         view.read_replaced(&exports.replaced);
-        let reach = Paths { read: std::mem::take(&mut view.reach), change };
+        let reach = Paths { read: std::mem::take(&mut view.reach), change, ..Paths::default() };
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
         Ok(Asked { volumes: view.into_volumes(), program, directory, exports, reach, renewal })

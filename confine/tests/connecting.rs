@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A confined process with a gateway makes the connections that it said, and listens nowhere. One test, because it binds this process for good.
+
+use pando_confine::{Needs, Paths, Ports, Reach, limit_calls, limit_paths};
+use rustix::net::sockopt::{set_socket_broadcast, set_tcp_nodelay};
+use rustix::net::{AddressFamily, SocketType, socket};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+
+fn denied<T>(what: &str, outcome: Result<T, Error>) {
+    assert_eq!(outcome.err().map(|error| error.kind()), Some(ErrorKind::PermissionDenied), "{what} was not refused");
+}
+
+#[test]
+fn who_connects_reaches_the_ports_that_it_said() {
+    let bind = || TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let (open, closed) = (bind(), bind());
+    let address = |listener: &TcpListener| listener.local_addr().expect("it has an address");
+    let ports = Ports::Only(vec![address(&open).port()]);
+    let reach = limit_paths(&Paths { ports, ..Paths::default() }).expect("Landlock limits what it can");
+    limit_calls(Needs { writing_back: false, connecting: true }).expect("seccomp limits calls");
+
+    let mut stream = TcpStream::connect(address(&open)).expect("it was said");
+    set_tcp_nodelay(&stream, true).expect("a gateway does");
+    let (mut other, _) = open.accept().expect("it listened before");
+    stream.write_all(b"said").expect("it is open");
+    drop(stream);
+    let mut text = String::new();
+    other.read_to_string(&mut text).expect("it is open");
+    assert_eq!(text, "said");
+    let heard = UdpSocket::bind("127.0.0.1:0").expect("datagrams are heard");
+    heard.send_to(b"said", heard.local_addr().expect("it has an address")).expect("datagrams are sent");
+
+    if reach == Reach::Limited {
+        denied("another port", TcpStream::connect(address(&closed)));
+    } else {
+        println!("left out: this host's Landlock is {reach:?}");
+    }
+    denied("listening", TcpListener::bind("127.0.0.1:0"));
+    denied("a local socket", UnixStream::pair());
+    denied("a raw socket", socket(AddressFamily::INET, SocketType::RAW, None).map_err(Into::into));
+    denied("a socket of the kernel's", socket(AddressFamily::NETLINK, SocketType::DGRAM, None).map_err(Into::into));
+    denied("another option", set_socket_broadcast(&heard, true).map_err(Into::into));
+    denied("a thread", std::thread::Builder::new().spawn(|| ()));
+}
