@@ -14,14 +14,19 @@ fn denied<T>(what: &str, outcome: Result<T, Error>) {
 
 #[test]
 fn who_connects_reaches_the_ports_that_it_said() {
-    let bind = || TcpListener::bind("127.0.0.1:0").expect("the host has a port");
-    let (open, closed) = (bind(), bind());
-    let address = |listener: &TcpListener| listener.local_addr().expect("it has an address");
-    let ports = Ports::Only(vec![address(&open).port()]);
+    let bind = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+        let address = listener.local_addr().expect("it has an address");
+        (listener, address)
+    };
+    let ((open, to_open), (_closed, to_closed)) = (bind(), bind());
+    let heard = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
+    let to_heard = heard.local_addr().expect("it has an address");
+    let ports = Ports::Only(vec![to_open.port()]);
     let reach = limit_paths(&Paths { ports, ..Paths::default() }).expect("Landlock limits what it can");
     limit_calls(Needs { writing_back: false, connecting: true }).expect("seccomp limits calls");
 
-    let mut stream = TcpStream::connect(address(&open)).expect("it was said");
+    let mut stream = TcpStream::connect(to_open).expect("it was said");
     set_tcp_nodelay(&stream, true).expect("a gateway does");
     let (mut other, _) = open.accept().expect("it listened before");
     stream.write_all(b"said").expect("it is open");
@@ -29,11 +34,11 @@ fn who_connects_reaches_the_ports_that_it_said() {
     let mut text = String::new();
     other.read_to_string(&mut text).expect("it is open");
     assert_eq!(text, "said");
-    let heard = UdpSocket::bind("127.0.0.1:0").expect("datagrams are heard");
-    heard.send_to(b"said", heard.local_addr().expect("it has an address")).expect("datagrams are sent");
+    let speaks = UdpSocket::bind("127.0.0.1:0").expect("so a gateway learns whose an address is");
+    speaks.send_to(b"said", to_heard).expect("datagrams are sent");
 
     if reach == Reach::Limited {
-        denied("another port", TcpStream::connect(address(&closed)));
+        denied("another port", TcpStream::connect(to_closed));
     } else {
         println!("left out: this host's Landlock is {reach:?}");
     }

@@ -56,6 +56,10 @@ impl FromStr for Rule {
 
     /// Reads `TARGET[:PORT]`: a word, an address, a network, or a name.
     fn from_str(text: &str) -> Result<Rule, String> {
+        if let Some((_, rest)) = text.split_once("://") {
+            let host = rest.split_once('/').map_or(rest, |(host, _)| host);
+            return Err(format!("`{text}` is no destination: leave out what is not the host and its port, such as {host}:443"));
+        }
         // An address of IPv6 has colons itself, so a port needs brackets around it.
         let (target, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((target, ""))) => (target, None),

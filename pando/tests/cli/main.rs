@@ -21,6 +21,7 @@ mod exerciser;
 mod foreign;
 mod hostile;
 mod listed;
+mod network;
 mod newcomer;
 mod options;
 mod overlay;
