@@ -202,12 +202,18 @@ impl Connection {
         if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
             self.answered = number;
         }
-        let is_lost = self.steer.came(segment, progress);
-        if let Some(progress) = self.progress(&voice.said).filter(|_| is_lost && self.socket().send_queue() > 0) {
-            let again = repetition(packet, segment, progress, &sums);
-            for _ in 0..REPETITIONS {
-                self.take(interface, voice, &again, now);
-            }
+        let is_lost = self.steer.came(segment, progress, now);
+        if is_lost {
+            self.repeat(REPETITIONS, interface, voice, now);
+        }
+    }
+
+    /// Lets smoltcp hear so often what the other side said last. What it hears three times tells it that the first of what is under way was lost.
+    fn repeat(&mut self, times: u32, interface: &mut Interface, voice: &mut Voice, now: u64) {
+        let Some(progress) = self.progress(&voice.said).filter(|_| self.socket().send_queue() > 0) else { return };
+        let again = repetition(&self.tuple, progress, self.steer.window(), &voice.capabilities.checksum);
+        for _ in 0..times {
+            self.take(interface, voice, &again, now);
         }
     }
 
@@ -239,12 +245,25 @@ impl Connection {
         let holds_back = !self.options.no_delay && self.steer.holds_back(self.answered);
         self.socket_mut().set_nagle_enabled(holds_back);
         self.steer.speaks();
+        if self.probes().is_some_and(|moment| moment <= now) {
+            self.steer.probe();
+            self.repeat(REPETITIONS, interface, voice, now);
+        }
         let before = voice.said;
         interface.poll_egress(paced(now), &mut Port { voice, arrived: None }, &mut self.single.set);
-        let said = &voice.said;
+        let said = voice.said;
         if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
-            self.steer.sent(said.length, last.sequence, said.again > before.again);
+            self.steer.sent(said.length, last.sequence, said.again > before.again, now);
+        } else if self.socket().send_queue() > 0 && interface.poll_at(paced(now), &self.single.set).is_none() {
+            // The window closed while smoltcp's clock ran for something under way, and then it has none: it must hear of the window once more.
+            self.repeat(1, interface, voice, now);
         }
+    }
+
+    /// When the silence of the other side means that something was lost.
+    fn probes(&self) -> Option<u64> {
+        let progress = self.progress(&self.said).filter(|_| self.socket().send_queue() > 0)?;
+        self.steer.probes().filter(|_| is_before(progress.unanswered, progress.sent))
     }
 
     /// Whether there may be something to say now. If only an acknowledgement is owed, it may wait.
@@ -280,7 +299,7 @@ impl Connection {
             if now < idle { idle } else { idle.saturating_add(nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into())) }
         });
         let half_closed = self.left.filter(|_| self.state == State::FinWait2).map(|left| left.saturating_add(limits::HALF_CLOSED));
-        [asked, given_up, silent, half_closed].into_iter().flatten().min()
+        [asked, self.probes(), given_up, silent, half_closed].into_iter().flatten().min()
     }
 
     /// Whether the other side has not answered for too long.

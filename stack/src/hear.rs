@@ -11,7 +11,7 @@ use crate::network::Audience;
 use crate::news;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::Said;
-use crate::strangers::{Manner, read, without_payload};
+use crate::strangers::{Manner, bare, read, without_payload};
 use crate::{ConnectionId, Doorkeeper, Outlet, Refusal, Stack, Tuple, Verdict};
 
 /// What is known of a frame beside its packet, and what is needed to answer it.
@@ -259,23 +259,5 @@ impl Stack {
         let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
-    }
-}
-
-/// A segment with nothing in it.
-fn bare(tuple: &Tuple) -> TcpRepr<'static> {
-    TcpRepr {
-        src_port: tuple.local.port(),
-        dst_port: tuple.remote.port(),
-        control: TcpControl::None,
-        seq_number: smoltcp::wire::TcpSeqNumber(0),
-        ack_number: None,
-        window_len: 0,
-        window_scale: None,
-        max_seg_size: None,
-        sack_permitted: false,
-        sack_ranges: [None; 3],
-        timestamp: None,
-        payload: &[],
     }
 }

@@ -33,6 +33,8 @@ pub(crate) const HALF_CLOSED: u64 = 60 * SECOND;
 
 /// How long an acknowledgement waits for words to go with: Linux's shortest.
 pub(crate) const ACKNOWLEDGES: u64 = 40 * SECOND / 1000;
+/// How much longer than twice the way a last word may stay unanswered before it is said again: whoever waits for words to go with has answered by then.
+pub(crate) const PROBES: u64 = ACKNOWLEDGES + 10 * SECOND / 1000;
 /// How many long segments are acknowledged at once when a connection is young, or something was lost: what opens any sender's congestion window,
 /// and what Linux does.
 pub(crate) const QUICK: u32 = 16;

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
+use crate::Tuple;
 use crate::packet::{Packet, compose};
+use crate::strangers::bare;
 
 /// How far a connection is, as smoltcp counts it.
 #[derive(Debug, Clone, Copy)]
@@ -58,10 +60,13 @@ pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, sums:
     Mended::Sound
 }
 
-/// A packet that says again what a segment acknowledges.
-pub(crate) fn repetition(packet: &Packet, segment: &TcpRepr, progress: Progress, sums: &ChecksumCapabilities) -> Vec<u8> {
-    let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, payload: &[], sack_ranges: [None; 3], ..*segment };
-    rewritten(packet, &alone, sums)
+/// A packet from the other side that acknowledges once more what it has acknowledged, with the window that it told of last.
+pub(crate) fn repetition(tuple: &Tuple, progress: Progress, window: u16, sums: &ChecksumCapabilities) -> Vec<u8> {
+    let (from, to) = (IpAddress::from(tuple.remote.ip()), IpAddress::from(tuple.local.ip()));
+    let back = Tuple { local: tuple.remote, remote: tuple.local };
+    let segment = TcpRepr { seq_number: progress.expected, ack_number: Some(progress.unanswered), window_len: window, ..bare(&back) };
+    let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), 64);
+    compose(&header, sums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, sums))
 }
 
 /// The same packet with another segment.

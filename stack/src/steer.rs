@@ -8,7 +8,7 @@
 //!   congestion window begins there, and whose segments may have 64, waits for the clock. Here the size that counts is that of the segments that came, a young
 //!   connection's long ones are answered at once, and what has words to go with goes with them.
 //! - *Several losses.* smoltcp notices one lost segment for each time round, if at least four are under way, and sends all again after 200 ms for each other.
-//!   Here a part of an answer tells of the next loss (NewReno), and where few are under way fewer repetitions tell of one (RFC 5827): smoltcp hears as many as it wants to.
+//!   Here the silence after a last word tells of its loss (a probe, as RFC 8985 has it, though of the first word and not the last), a part of an answer tells of the next loss (NewReno), and where few are under way fewer repetitions tell of one (RFC 5827): smoltcp hears as many as it wants to.
 
 use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
 
@@ -38,6 +38,12 @@ pub(crate) struct Steer {
     loss: Option<TcpSeqNumber>,
     /// smoltcp has been told of a loss, and will send one segment again.
     is_told: bool,
+    /// A segment whose answer is waited for, as its end and when it was sent; and how long answers take.
+    timed: Option<(TcpSeqNumber, u64)>,
+    round: Option<u64>,
+    /// When something was sent last, and that its answer is not waited for any longer.
+    spoke: u64,
+    is_probed: bool,
 }
 
 impl Steer {
@@ -52,6 +58,10 @@ impl Steer {
             window: 0,
             loss: None,
             is_told: false,
+            timed: None,
+            round: None,
+            spoke: 0,
+            is_probed: false,
         }
     }
 
@@ -71,7 +81,11 @@ impl Steer {
     }
 
     /// A segment was sent, with so long a payload; its end is `end`.
-    pub(crate) fn sent(&mut self, length: usize, end: TcpSeqNumber, is_again: bool) {
+    pub(crate) fn sent(&mut self, length: usize, end: TcpSeqNumber, is_again: bool, now: u64) {
+        if length > 0 {
+            self.spoke = now;
+            self.timed = if is_again { None } else { self.timed.or(Some((end, now))) };
+        }
         if length > 0 && length < self.piece {
             self.little = Some(end);
         }
@@ -91,7 +105,7 @@ impl Steer {
     }
 
     /// A segment came. Whether smoltcp has to be told of a loss.
-    pub(crate) fn came(&mut self, segment: &TcpRepr, before: Progress) -> bool {
+    pub(crate) fn came(&mut self, segment: &TcpRepr, before: Progress, now: u64) -> bool {
         if !segment.payload.is_empty() {
             self.came = [segment.payload.len(), self.came[0]];
             if segment.seq_number != before.expected {
@@ -107,7 +121,11 @@ impl Steer {
         let is_repetition = has_hole || self.is_repetition(segment, before);
         self.window = segment.window_len;
         if is_before(before.unanswered, number) && !is_before(before.sent, number) {
-            self.repetitions = 0;
+            (self.repetitions, self.is_probed) = (0, false);
+            if let Some((_, moment)) = self.timed.take_if(|(end, _)| !is_before(number, *end)) {
+                let round = now.saturating_sub(moment);
+                self.round = Some(self.round.map_or(round, |before| before - before / 8 + round / 8));
+            }
             self.loss = self.loss.filter(|end| is_before(number, *end));
             return self.tell(self.loss.is_some());
         }
@@ -127,6 +145,22 @@ impl Steer {
     const fn tell(&mut self, is_lost: bool) -> bool {
         self.is_told |= is_lost;
         is_lost
+    }
+
+    /// When smoltcp is told of a loss that nothing else tells of: once, and then its own clock counts.
+    pub(crate) fn probes(&self) -> Option<u64> {
+        let patience = self.round?.saturating_mul(2).saturating_add(limits::PROBES);
+        (!self.is_probed && self.loss.is_none()).then(|| self.spoke.saturating_add(patience))
+    }
+
+    /// smoltcp is told now.
+    pub(crate) const fn probe(&mut self) {
+        (self.is_probed, self.is_told) = (true, true);
+    }
+
+    /// The window that the other side told of last, unscaled.
+    pub(crate) const fn window(&self) -> u16 {
+        self.window
     }
 
     /// Whether so many bytes that came are to be acknowledged at once, and not when there is something to say.

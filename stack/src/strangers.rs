@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 
 use smoltcp::iface::{Config, Interface};
 use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
-use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
+use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
 use crate::agenda::Agenda;
 use crate::connection::{Connection, paced, scale};
@@ -245,6 +245,24 @@ pub(crate) fn without_payload(segment: &TcpRepr) -> TcpRepr<'static> {
         sack_permitted: segment.sack_permitted,
         sack_ranges: segment.sack_ranges,
         timestamp: segment.timestamp,
+        payload: &[],
+    }
+}
+
+/// A segment with nothing in it, from this side.
+pub(crate) const fn bare(tuple: &Tuple) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port: tuple.local.port(),
+        dst_port: tuple.remote.port(),
+        control: TcpControl::None,
+        seq_number: TcpSeqNumber(0),
+        ack_number: None,
+        window_len: 0,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
         payload: &[],
     }
 }

@@ -115,3 +115,24 @@ fn an_end_is_lost_and_what_came_before_it_is_acknowledged_again() {
     }
     net.run_until(1_000 * MS, "the end arrives", |net| net.end(1, server).has_finished);
 }
+
+/// And here: its clock would stop when the window closes while something is under way that is lost.
+#[test]
+fn a_window_closes_while_something_is_lost() {
+    let mut net = Net::pair(Link::GOOD, 1);
+    let (client, server) = net.open();
+    net.say(0, client, b"first");
+    net.run_for(1_000 * MS);
+    net.recording = Some(Vec::new());
+    net.say(0, client, b"second");
+    net.run_for(1_000 * MS);
+    let mut acknowledgement = net.recording.take().unwrap().pop().unwrap();
+    acknowledgement[48..50].fill(0);
+    net.deaf.insert(1);
+    net.say(0, client, b"lost");
+    net.settle();
+    net.post(1, &acknowledgement);
+    net.run_for(10 * MS);
+    net.deaf.clear();
+    net.run_until(2_000 * MS, "it is sent again", |net| net.end(1, server).received == b"firstsecondlost");
+}
