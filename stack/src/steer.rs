@@ -4,11 +4,13 @@
 //!
 //! - *Little pieces* (Nagle). smoltcp keeps one back while anything is unanswered, so the last 34 KiB of an answer wait for the first 64 KiB to
 //!   be acknowledged, and the other side waits with that for more. Here only a little piece waits for a little piece (Minshall).
-//! - *Late acknowledgements.* smoltcp waits until more than a whole segment of the size it announced is unanswered; a sender whose first words are 2 KiB, because its
-//!   congestion window begins there, and whose segments may have 64, waits for the clock. Here the size that counts is that of the segments that came, a young
-//!   connection's long ones are answered at once, and what has words to go with goes with them.
-//! - *Several losses.* smoltcp notices one lost segment for each time round, if at least four are under way, and sends all again after 200 ms for each other.
-//!   Here the silence after a last word tells of its loss (a probe, as RFC 8985 has it, though of the first word and not the last), a part of an answer tells of the next loss (NewReno), and where few are under way fewer repetitions tell of one (RFC 5827): smoltcp hears as many as it wants to.
+//! - *Late acknowledgements.* smoltcp waits until more than a whole segment of the size it announced is unanswered; a sender whose first words are
+//!   2 KiB, because its congestion window begins there, and whose segments may have 64, waits for the clock. Here the size that counts is that of
+//!   the segments that came, a young connection's long ones are answered at once, and what has words to go with goes with them.
+//! - *Several losses.* smoltcp notices one lost segment for each time round, if at least four are under way, and sends all again after 200 ms for
+//!   each other. Here a part of an answer tells of the next loss (NewReno), where few are under way fewer repetitions tell of one (RFC 5827), and so
+//!   does the silence after a last word (a probe, as RFC 8985 has it, though of the first word under way and not of the last): smoltcp hears as
+//!   many repetitions as it wants to.
 
 use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
 
