@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the first instruction to the program's: what does not depend on the program happens before the freeze.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use pando_libos::credentials::Credentials;
@@ -13,6 +14,7 @@ use pando_libos::files::tree::Tree;
 use pando_libos::limits::STACK_LIMIT;
 use pando_libos::loader::words::Words;
 use pando_libos::loader::{LoadError, Request, prepare};
+use pando_libos::network::Network;
 use pando_libos::patch::Patches;
 use pando_libos::random::Random;
 use pando_libos::system::{System, refuse};
@@ -81,6 +83,9 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     let system = place.insert(System::new(files, terminal, Random::default()));
     // Keys may be signals, so they are taken whether the program reads or not.
     system.take_typed();
+    let mut seed = [0; 8];
+    system.random.fill(&mut seed);
+    system.network = Network::open(&mut system.files.sockets, u64::from_le_bytes(seed), clock::now()).map(Box::new);
     system.traced = header.options & options::TRACE != 0;
     if given.header.options & options::TRAP == 0 {
         system.memory.patches = patches;

@@ -157,6 +157,8 @@ errors! {
     ETIMEDOUT = 110,
     /// connection refused
     ECONNREFUSED = 111,
+    /// no route to host
+    EHOSTUNREACH = 113,
     /// operation already in progress
     EALREADY = 114,
     /// operation now in progress

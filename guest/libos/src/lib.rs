@@ -25,6 +25,7 @@ pub mod limits;
 pub mod loader;
 pub mod mapped;
 pub mod memory;
+pub mod network;
 pub mod patch;
 pub mod process;
 pub mod random;

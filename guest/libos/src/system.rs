@@ -25,6 +25,7 @@ use crate::files::Files;
 use crate::ipc::Ipc;
 use crate::limits::{FILES, Limit};
 use crate::memory::AddressSpace;
+use crate::network::Network;
 use crate::process::{FIRST, Process, ProcessNumber};
 use crate::random::Random;
 use crate::signals::Signal;
@@ -69,6 +70,8 @@ pub struct System {
     pub process: Box<Process>,
     /// Its thread that runs.
     pub thread: Box<Thread>,
+    /// The cell's network, if it has a card.
+    pub network: Option<Box<Network>>,
     /// System calls are printed.
     pub traced: bool,
     /// What names this start of the cell, once somebody has asked.
@@ -94,6 +97,7 @@ impl System {
             random,
             process: Box::new(Process::new(FIRST, now)),
             thread: Box::new(Thread::new(FIRST)),
+            network: None,
             traced: false,
             boot_id: None,
             unfinished: None,
@@ -302,8 +306,19 @@ impl System {
                 self.raise_in_foreground(Signal::WINCH);
             }
         }
+        if events.contains(Event::Network) {
+            self.pump();
+        }
         if events.contains(Event::Timer) {
             self.expire_timers();
+        }
+    }
+
+    /// Lets the network do what it can, and wakes whom that concerns.
+    pub(crate) fn pump(&mut self) {
+        if let Some(network) = &mut self.network {
+            network.pump(&mut self.files.sockets, clock::now());
+            self.wake(Channel::Sockets);
         }
     }
 
@@ -327,6 +342,9 @@ impl System {
             self.wake(Channel::Timers);
         }
         self.rouse_late(now.clock);
+        if self.network_due().is_some_and(|due| due <= now.clock) {
+            self.pump();
+        }
         self.end_turn(now.clock);
         self.watch_timers();
     }

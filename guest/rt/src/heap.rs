@@ -48,7 +48,7 @@ impl Pieces {
             [(large, least.next_multiple_of(LARGE_PAGE_SIZE), true), (self.next, least.max(PIECE).next_multiple_of(PAGE_SIZE), false)];
         let is_grown = self.next >= layout::SYSTEM_FREE + LARGE_PAGE_SIZE;
         for (address, bytes, large) in pieces.into_iter().filter(|(.., large)| is_grown || !large) {
-            if address + bytes > LAST {
+            if address + bytes > crate::network::BUFFERS {
                 continue;
             }
             let flags = MapFlags { large, ..MapFlags::eager(Permissions::READ_WRITE) }.bits();

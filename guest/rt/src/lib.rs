@@ -18,6 +18,7 @@ pub mod events;
 pub mod global;
 pub mod hypercall;
 pub mod memory;
+pub mod network;
 pub mod registers;
 pub mod thread_base;
 pub mod user;
@@ -31,6 +32,7 @@ mod failure;
 mod heap;
 mod hot;
 pub mod patched;
+mod ring;
 #[cfg(target_os = "none")]
 pub mod start;
 #[cfg(target_os = "none")]

@@ -4,7 +4,7 @@
 use core::ptr::{addr_of, addr_of_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use pando_abi::virtual_registers::{Identity, Memory, MissingCall, Time, VirtualRegisters, Window};
+use pando_abi::virtual_registers::{Card, Identity, Memory, MissingCall, Time, VirtualRegisters, Window};
 use pando_abi::{EventSet, layout, limits};
 
 /// The page.
@@ -66,6 +66,13 @@ pub fn time() -> Time {
 pub fn memory() -> Memory {
     // SAFETY: the page is mapped, aligned and holds plain words.
     unsafe { addr_of!((*page()).memory).read_volatile() }
+}
+
+/// The network card; its `mtu` is 0 where there is none.
+#[must_use]
+pub fn card() -> Card {
+    // SAFETY: the page is mapped, aligned and holds plain words.
+    unsafe { addr_of!((*page()).card).read_volatile() }
 }
 
 /// Who this cell is.

@@ -152,7 +152,8 @@ impl System {
             if let Some(next) = self.others.queue.pop_front() {
                 return next;
             }
-            let deadline = self.others.waiters.next().map_or(NO_DEADLINE, |(deadline, _)| deadline);
+            let deadline = self.others.waiters.next().map(|(deadline, _)| deadline);
+            let deadline = deadline.into_iter().chain(self.network_due()).min().unwrap_or(NO_DEADLINE);
             if deadline > clock::now() {
                 // Of an earlier turn there is nothing to hear while nobody runs.
                 events::set_timer(self.due());
@@ -160,8 +161,17 @@ impl System {
                 // Nobody has used the CPU meanwhile.
                 self.others.turn_began = clock::now();
             }
-            self.rouse_due(clock::now());
+            let now = clock::now();
+            self.rouse_due(now);
+            if self.network_due().is_some_and(|due| due <= now) {
+                self.pump();
+            }
         }
+    }
+
+    /// When the network has something to do by itself.
+    pub(super) fn network_due(&self) -> Option<u64> {
+        self.network.as_ref()?.deadline()
     }
 
     /// Puts a process in place of the running one, with its memory and its files.
@@ -222,7 +232,7 @@ impl System {
     /// When something is due.
     fn due(&self) -> u64 {
         let deadline = self.others.waiters.next().map(|(deadline, _)| deadline.max(self.others.turn_kept));
-        [self.others.timers_due, deadline, self.others.turn_ends].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
+        [self.others.timers_due, deadline, self.others.turn_ends, self.network_due()].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
     }
 
     /// Ends the running thread's turn if its time has come.
@@ -254,6 +264,13 @@ impl System {
 
     /// Wakes those whose files have changed.
     pub fn wake_noted(&mut self) {
+        if let Some(network) = &mut self.network {
+            if self.files.sockets.outside.calls() {
+                self.pump();
+            } else {
+                network.hurry();
+            }
+        }
         while let Some(channel) = self.files.changed.pop() {
             self.wake(channel);
         }

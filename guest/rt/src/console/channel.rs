@@ -6,7 +6,7 @@ use core::ptr::from_mut;
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, FAULTED, OUTPUT};
 
-use super::ring::Ring;
+use crate::ring::Ring;
 
 /// Sends bytes of the libOS, and waits until they were taken.
 pub fn send(bytes: &[u8]) {

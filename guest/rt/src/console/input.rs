@@ -7,9 +7,9 @@ use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, FAULTED};
 
 use super::Stop;
-use super::ring::{Number, Ring};
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
+use crate::ring::{Number, Ring};
 use crate::user::{self, Fault, UserRange};
 
 /// Bytes of each buffer.

@@ -7,7 +7,6 @@
 pub mod channel;
 mod input;
 mod output;
-mod ring;
 
 use crate::user::Fault;
 

@@ -7,10 +7,10 @@ use core::iter::Peekable;
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{Descriptor, ERRORS, FAULTED, OUTPUT, UNREAD};
 
-use super::ring::{Number, Ring};
 use super::{Stop, Stream};
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
+use crate::ring::{Number, Ring};
 use crate::user::{self, UserRange};
 
 /// Bytes of a slot: what programs' buffers usually hold.

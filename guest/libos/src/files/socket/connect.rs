@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::address::{Address, in_family, is_here, plain};
+use super::address::{Address, in_family, plain};
 use super::{Family, SocketId, Sockets, State, Style, Who};
 use crate::errno::Errno;
 
@@ -70,12 +70,12 @@ impl Sockets {
     }
 
     /// Whether a listener has no room for somebody who would wait.
-    fn is_full(&self, listener: SocketId) -> bool {
+    pub(super) fn is_full(&self, listener: SocketId) -> bool {
         matches!(self.get(listener).map(|socket| &socket.state), Ok(State::Listening { backlog, waiting, .. }) if waiting.len() > *backlog)
     }
 
     /// Makes the other end for a client, and lets it wait at a listener.
-    fn join(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
+    pub(super) fn join(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
         let (there, here) = (self.get(listener)?, self.get(client)?);
         let (family, style, protocol, listener_who, client_who) = (there.family, there.style, there.protocol, there.who, here.who);
         let (options, local, remote) = (there.options.inherited(), there.local.clone(), here.local.clone());
@@ -173,9 +173,11 @@ impl Sockets {
         let socket = self.get_mut(id)?;
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
         (socket.reads_ended, socket.sends_ended) = (false, false);
-        let found = self.at_address(Style::Stream, to, None);
+        let is_own = self.outside.is_own(to.ip());
+        let found = self.at_address(Style::Stream, to, None).filter(|_| is_own);
         match found {
-            None => self.refuse(id)?,
+            None if !is_own => self.connect_outside(id, to)?,
+            None => self.refuse(id, Errno::ECONNREFUSED)?,
             Some(listener) if self.is_full(listener) => {
                 self.get_mut(id)?.state = State::Connecting(listener);
                 if let State::Listening { outside, .. } = &mut self.get_mut(listener)?.state {
@@ -191,10 +193,10 @@ impl Sockets {
         if waits { self.connect_port(id, to, true) } else { Err(Errno::EINPROGRESS) }
     }
 
-    /// Tells a client that nobody listens.
-    fn refuse(&mut self, id: SocketId) -> Result<(), Errno> {
+    /// Tells a client why it is not connected.
+    pub(super) fn refuse(&mut self, id: SocketId, error: Errno) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
-        socket.reset(Errno::ECONNREFUSED);
+        socket.reset(error);
         (socket.state, socket.remote, socket.untold) = (State::Idle, None, true);
         if !socket.chose_port {
             self.unbind(id)?;
@@ -213,7 +215,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Where an address leads that a socket names: the cell itself.
+    /// Where an address leads that a socket names: the cell itself, or outside.
     ///
     /// # Errors
     /// `ENETUNREACH`: nowhere.
@@ -225,15 +227,16 @@ impl Sockets {
             host => host,
         };
         let excluded = socket.family == Family::Internet6 && socket.options.only6 && host.is_ipv4();
-        if excluded || !is_here(host) { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
+        let leads_somewhere = self.outside.is_own(host) || self.outside.host_towards(host).is_some();
+        if excluded || !leads_somewhere { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
     }
 
     /// Gives a socket that is bound to every host the one from which it reaches another.
     fn settle_host(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let host = self.outside.source_towards(to.ip());
         let socket = self.get_mut(id)?;
         let Some(local) = socket.local.internet() else { return Ok(()) };
         if plain(local).ip().is_unspecified() {
-            let host = if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
             socket.local = Address::Internet(in_family(socket.family, SocketAddr::new(host, local.port())));
         }
         Ok(())
@@ -356,6 +359,10 @@ impl Sockets {
                     self.finish(peer);
                 }
             }
+            // Somebody outside is asked no more.
+            State::Connecting(peer) => {
+                let _ = self.get_mut(peer);
+            }
             State::Connected(peer) if connects => {
                 if let Ok(peer) = self.get_mut(peer) {
                     peer.end_both();
@@ -371,7 +378,7 @@ impl Sockets {
                 }
                 for client in outside {
                     if matches!(self.get(client), Ok(client) if matches!(client.state, State::Connecting(listener) if listener == id)) {
-                        self.refuse(client)?;
+                        self.refuse(client, Errno::ECONNREFUSED)?;
                     }
                 }
             }

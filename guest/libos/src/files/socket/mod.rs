@@ -11,6 +11,7 @@ pub mod connect;
 pub mod cursor;
 pub mod names;
 pub mod options;
+pub mod outside;
 pub mod queue;
 pub mod ready;
 pub mod transfer;
@@ -23,6 +24,7 @@ use crate::errno::Errno;
 use address::Address;
 use names::{Port, UnixName};
 use options::Options;
+use outside::{Far, Outside};
 use queue::Queue;
 
 /// Which socket: its place in the table, and its inode number, which is given once.
@@ -112,7 +114,7 @@ pub enum State {
         /// Those that wait for room to wait.
         outside: VecDeque<SocketId>,
     },
-    /// A listener that has no room yet.
+    /// A listener that has no room yet, or somebody outside who has not answered yet.
     Connecting(SocketId),
     /// This socket, which may be gone by now.
     Connected(SocketId),
@@ -157,6 +159,8 @@ pub struct Socket {
     pub who: Who,
     /// Who is at the other end.
     pub other: Option<Who>,
+    /// It stands for somebody outside.
+    pub far: Option<Far>,
     /// The name by which it is found.
     name: Option<UnixName>,
     /// The port by which it is found.
@@ -233,6 +237,8 @@ pub struct Sockets {
     made: u64,
     names: BTreeMap<UnixName, SocketId>,
     ports: BTreeMap<Port, Vec<SocketId>>,
+    /// Where outside is.
+    pub outside: Outside,
     /// What a name or port that nobody chose begins with.
     next_name: u32,
     next_port: u16,
@@ -271,6 +277,7 @@ impl Sockets {
             pulse: Pulse::default(),
             who,
             other: None,
+            far: None,
             name: None,
             port: None,
             chose_port: false,
@@ -315,7 +322,9 @@ impl Sockets {
     /// `EBADF`: it is gone.
     pub fn get_mut(&mut self, id: SocketId) -> Result<&mut Socket, Errno> {
         let socket = self.sockets.get_mut(id.index).and_then(Option::as_mut);
-        socket.filter(|socket| socket.number == id.number).ok_or(Errno::EBADF)
+        let socket = socket.filter(|socket| socket.number == id.number).ok_or(Errno::EBADF)?;
+        self.outside.note(id, socket);
+        Ok(socket)
     }
 
     /// Takes a socket out of the table, and from where it is found.

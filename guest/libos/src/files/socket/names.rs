@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use super::address::{Address, in_family, is_here, plain};
+use super::address::{Address, in_family, plain};
 use super::{Family, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
@@ -108,7 +108,7 @@ impl Sockets {
     /// `EINVAL`: it has one; `EACCES`: only root may have that port; `EADDRNOTAVAIL`: it is not the cell's; `EADDRINUSE`.
     pub fn bind_port(&mut self, id: SocketId, address: SocketAddr, is_root: bool) -> Result<(), Errno> {
         let socket = self.get(id)?;
-        if !is_here(address.ip()) && !plain(address).ip().is_unspecified() {
+        if !self.outside.is_own(address.ip()) && !plain(address).ip().is_unspecified() {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if (1..PRIVILEGED).contains(&address.port()) && !is_root {

@@ -58,7 +58,7 @@ impl Socket {
     }
 
     /// Takes bytes of a stream in.
-    fn take_in(&mut self, room: usize, beside: Beside, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+    pub(super) fn take_in(&mut self, room: usize, beside: Beside, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         self.pulse.input();
         self.queue.push(room, beside, give)
     }
@@ -248,6 +248,9 @@ impl Sockets {
         }
         let from = self.source(id, to)?;
         let packet = self.packet(id, to, sending.beside.packet)?;
+        if !self.outside.is_own(to.ip()) {
+            return self.send_outside([from, to], packet.hops, sending);
+        }
         let Some(target) = self.at_address(Style::Datagram, to, Some(from)) else {
             let socket = self.get_mut(id)?;
             // Only who is connected to where nobody is hears of it.
@@ -281,13 +284,9 @@ impl Sockets {
 
     /// The address that a datagram to another comes from.
     fn source(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
-        use core::net::{Ipv4Addr, Ipv6Addr};
         let local = plain(self.get(id)?.local.internet().ok_or(Errno::EINVAL)?);
-        Ok(match (local.ip().is_unspecified(), to.is_ipv4()) {
-            (false, _) => local,
-            (true, true) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), local.port()),
-            (true, false) => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), local.port()),
-        })
+        let host = if local.ip().is_unspecified() { self.outside.source_towards(to.ip()) } else { local.ip() };
+        Ok(SocketAddr::new(host, local.port()))
     }
 
     /// Receives: nothing at the end.

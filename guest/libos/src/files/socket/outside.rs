@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The way out: sockets whose other end is not in the cell.
+//!
+//! A connection to outside is a pair like any other. Its *far* socket is open for nobody: the network sends by it what has arrived, and takes out of its queue what is to go. Whatever
+//! happens to a far socket is noted, so that the network looks at those only. What else it shall do stands in a queue of wishes. Nothing here knows how packets look.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::mem;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::address::{Address, in_family, is_here, plain};
+use super::queue::{Beside, Packet};
+use super::transfer::{Receiving, Sending};
+use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
+use crate::errno::Errno;
+
+/// Bytes of datagrams that may wait to go out.
+const DATAGRAMS_MAX: usize = 1 << 20;
+
+/// What a far socket has beyond others.
+#[derive(Debug, Default)]
+pub struct Far {
+    /// Something has happened to it that the network has not looked at.
+    stirred: bool,
+}
+
+/// Something that the network shall do.
+#[derive(Debug)]
+pub enum Wish {
+    /// Connect, in the name of this far socket.
+    Connect {
+        /// The far socket.
+        far: SocketId,
+        /// From here.
+        from: SocketAddr,
+        /// To there.
+        to: SocketAddr,
+    },
+    /// Send a datagram.
+    Datagram {
+        /// From here.
+        from: SocketAddr,
+        /// To there.
+        to: SocketAddr,
+        /// This.
+        bytes: Vec<u8>,
+        /// How far it may go.
+        hops: u8,
+    },
+}
+
+/// Where outside is, and what is to be done there.
+#[derive(Debug, Default)]
+pub struct Outside {
+    /// The cell's own addresses on its network; none: there is no network.
+    hosts: Vec<IpAddr>,
+    stirred: Vec<SocketId>,
+    /// The network is at work: what it does to far sockets itself it knows.
+    is_at_work: bool,
+    wishes: VecDeque<Wish>,
+    /// Bytes of the datagrams among them.
+    waiting: usize,
+}
+
+impl Outside {
+    /// Whether the network has something to do.
+    #[must_use]
+    pub fn calls(&self) -> bool {
+        !self.stirred.is_empty() || !self.wishes.is_empty()
+    }
+
+    /// Whether an address is the cell's.
+    #[must_use]
+    pub fn is_own(&self, host: IpAddr) -> bool {
+        is_here(host) || self.hosts.contains(&host.to_canonical())
+    }
+
+    /// The address from which a host outside is spoken to. `None`: no way leads there.
+    #[must_use]
+    pub fn host_towards(&self, host: IpAddr) -> Option<IpAddr> {
+        self.hosts.iter().copied().find(|own| own.is_ipv4() == host.to_canonical().is_ipv4())
+    }
+
+    /// The address from which any host is spoken to.
+    #[must_use]
+    pub fn source_towards(&self, host: IpAddr) -> IpAddr {
+        match host.to_canonical() {
+            // Whoever speaks to itself by its own name does so in that name.
+            host if self.hosts.contains(&host) => host,
+            host if is_here(host) && host.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+            host if is_here(host) => Ipv6Addr::LOCALHOST.into(),
+            host => self.host_towards(host).unwrap_or(host),
+        }
+    }
+
+    /// Takes note that something has happened to a socket, if it is a far one.
+    pub(super) fn note(&mut self, id: SocketId, socket: &mut Socket) {
+        if let Some(far) = socket.far.as_mut().filter(|_| !self.is_at_work)
+            && !mem::replace(&mut far.stirred, true)
+        {
+            self.stirred.push(id);
+        }
+    }
+}
+
+impl Sockets {
+    /// Tells which addresses the cell has on its network.
+    pub fn set_hosts(&mut self, hosts: Vec<IpAddr>) {
+        self.outside.hosts = hosts;
+    }
+
+    /// Takes the next thing that the network shall do.
+    pub fn next_wish(&mut self) -> Option<Wish> {
+        let wish = self.outside.wishes.pop_front()?;
+        if let Wish::Datagram { bytes, .. } = &wish {
+            self.outside.waiting -= bytes.len();
+        }
+        Some(wish)
+    }
+
+    /// The network begins to work, or has done what there was to do.
+    pub fn set_at_work(&mut self, is_at_work: bool) {
+        self.outside.is_at_work = is_at_work;
+    }
+
+    /// Takes the far sockets to which something has happened.
+    pub fn take_stirred(&mut self) -> Vec<SocketId> {
+        let stirred = mem::take(&mut self.outside.stirred);
+        for id in &stirred {
+            if let Some(far) = self.sockets.get_mut(id.index).and_then(Option::as_mut).and_then(|socket| socket.far.as_mut()) {
+                far.stirred = false;
+            }
+        }
+        stirred
+    }
+
+    /// Makes a far socket at an address outside, for who speaks to it from here.
+    fn open_far(&mut self, family: Family, there: SocketAddr, here: SocketAddr) -> Result<SocketId, Errno> {
+        const TCP: u32 = 6;
+        let far = self.open(family, Style::Stream, TCP, Who::default())?;
+        let socket = self.get_mut(far)?;
+        socket.local = Address::Internet(in_family(family, there));
+        socket.remote = Some(Address::Internet(in_family(family, here)));
+        socket.far = Some(Far::default());
+        Ok(far)
+    }
+
+    /// Begins a connection to outside.
+    pub(super) fn connect_outside(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let socket = self.get(id)?;
+        let (family, from) = (socket.family, plain(socket.local.internet().ok_or(Errno::EINVAL)?));
+        let far = self.open_far(family, to, from)?;
+        self.get_mut(far)?.state = State::Connected(id);
+        self.get_mut(id)?.state = State::Connecting(far);
+        self.outside.wishes.push_back(Wish::Connect { far, from, to });
+        Ok(())
+    }
+
+    /// A connection that was begun is there.
+    pub fn opened(&mut self, far: SocketId) {
+        if let Some(near) = self.near(far)
+            && let Ok(socket) = self.get_mut(near)
+        {
+            socket.state = State::Connected(far);
+            socket.pulse.other();
+        }
+    }
+
+    /// A connection has failed: before it was there, or later. What arrived before was sent on already.
+    pub fn failed(&mut self, far: SocketId, error: Errno) {
+        let Some(near) = self.near(far) else { return };
+        match self.get_mut(near) {
+            Ok(socket) if matches!(socket.state, State::Connecting(_)) => {
+                let error = if error == Errno::ECONNRESET { Errno::ECONNREFUSED } else { error };
+                // It is there: it was just looked at.
+                let _ = self.refuse(near, error);
+            }
+            Ok(socket) => socket.reset(if socket.finished && error == Errno::ECONNRESET { Errno::EPIPE } else { error }),
+            Err(_) => {}
+        }
+    }
+
+    /// The socket in the cell that a far one belongs to, if it is still there.
+    #[must_use]
+    pub fn near(&self, far: SocketId) -> Option<SocketId> {
+        let near = self.get(far).ok()?.peer()?;
+        let is_its = |socket: &Socket| matches!(socket.state, State::Connected(peer) | State::Connecting(peer) if peer == far);
+        self.get(near).ok().filter(|socket| is_its(socket)).map(|_| near)
+    }
+
+    /// The listener that a stranger may come to, and whether it has room.
+    #[must_use]
+    pub fn listener_at(&self, here: SocketAddr) -> Option<(SocketId, bool)> {
+        let listener = self.at_address(Style::Stream, here, None)?;
+        Some((listener, !self.is_full(listener)))
+    }
+
+    /// Lets a stranger wait at the listener of an address. Returns its far socket.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`: nobody listens any more, or there is no room. `ENOMEM`.
+    pub fn arrive(&mut self, here: SocketAddr, there: SocketAddr) -> Result<SocketId, Errno> {
+        let (listener, _) = self.listener_at(here).filter(|(_, has_room)| *has_room).ok_or(Errno::ECONNREFUSED)?;
+        let family = if here.is_ipv4() { Family::Internet4 } else { Family::Internet6 };
+        let far = self.open_far(family, there, here)?;
+        match self.join(far, listener) {
+            Ok(_) => Ok(far),
+            Err(error) => {
+                self.remove(far);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends on what has arrived for a far socket's near one, as far as there is room. Returns how much.
+    pub fn send_on(&mut self, far: SocketId, length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
+        let Some(near) = self.near(far) else { return 0 };
+        let Ok(socket) = self.get(near) else { return 0 };
+        let room = socket.options.receive_buffer.saturating_sub(socket.queue.used()).min(length);
+        if room == 0 || socket.reads_ended && socket.sends_ended {
+            return 0;
+        }
+        let Ok(socket) = self.get_mut(near) else { return 0 };
+        socket.take_in(room, Beside::default(), give).unwrap_or_default()
+    }
+
+    /// Takes bytes out of a far socket's queue, as many as `take` does.
+    pub fn take_out(&mut self, far: SocketId, take: &mut dyn FnMut(&[u8]) -> usize) {
+        // There is nothing, or nothing was taken.
+        let _ = self.receive(far, Receiving { room: usize::MAX, peeks: false, waits: false, take });
+    }
+
+    /// The other side of a connection sends nothing more.
+    pub fn finished(&mut self, far: SocketId) {
+        // Whoever is gone hears nothing.
+        let _ = self.shutdown(far, 1);
+    }
+
+    /// Forgets a far socket whose connection is over.
+    pub fn forget_far(&mut self, far: SocketId) {
+        if let Some(near) = self.near(far)
+            && let Ok(socket) = self.get_mut(near)
+            && socket.sends_ended
+        {
+            socket.state = State::Closed;
+        }
+        self.remove(far);
+    }
+
+    /// Sends a datagram out.
+    pub(super) fn send_outside(&mut self, [from, to]: [SocketAddr; 2], hops: Option<i32>, sending: Sending<'_>) -> Result<usize, Errno> {
+        let Sending { length, give, .. } = sending;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
+        bytes.resize(length, 0);
+        let mut filled = 0;
+        while filled < length {
+            match give(&mut bytes[filled..]) {
+                0 => return Err(Errno::EFAULT),
+                more => filled += more,
+            }
+        }
+        // What finds no room is lost, as on any network.
+        if self.outside.waiting + length <= DATAGRAMS_MAX {
+            self.outside.waiting += length;
+            let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
+            self.outside.wishes.push_back(Wish::Datagram { from, to, bytes, hops });
+        }
+        Ok(length)
+    }
+
+    /// Whether somebody has a port of UDP, and whether there is room for a datagram.
+    #[must_use]
+    pub fn hears(&self, here: SocketAddr, there: SocketAddr) -> Option<bool> {
+        let socket = self.get(self.at_address(Style::Datagram, here, Some(there))?).ok()?;
+        Some(socket.queue.used() < socket.options.receive_buffer)
+    }
+
+    /// A datagram has arrived.
+    pub fn receive_datagram(&mut self, here: SocketAddr, there: SocketAddr, bytes: &[u8], hops: u8) {
+        let Some(target) = self.at_address(Style::Datagram, here, Some(there)) else { return };
+        let Ok(socket) = self.get_mut(target) else { return };
+        let from = Address::Internet(in_family(socket.family, there));
+        let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()) };
+        let mut rest = bytes;
+        let mut give = |room: &mut [u8]| {
+            let (piece, left) = rest.split_at(room.len().min(rest.len()));
+            room[..piece.len()].copy_from_slice(piece);
+            rest = left;
+            piece.len()
+        };
+        // Without memory it is lost.
+        if socket.queue.push_whole(bytes.len(), from, Beside { packet, ..Beside::default() }, &mut give).is_ok() {
+            socket.pulse.input();
+        }
+    }
+
+    /// Somebody on the way says that a datagram did not arrive: who is connected there is told.
+    pub fn unreachable(&mut self, here: SocketAddr, there: SocketAddr, error: Errno) {
+        if let Some(id) = self.at_address(Style::Datagram, here, Some(there))
+            && let Ok(socket) = self.get_mut(id)
+            && socket.remote.as_ref().and_then(Address::internet).map(plain) == Some(there)
+        {
+            socket.fail(error);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cell's network: the stack between far sockets and the card.
+//!
+//! Nothing here waits. [`Network::pump`] takes the frames that have arrived, does what sockets wish, and posts what there is to say as one batch. It is called when there is something to do: after calls that touched far
+//! sockets, at the card's event, at the stack's deadlines.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
+
+use pando_abi::virtual_registers::Card;
+use pando_rt::network::{self as card, Receiver, Sender};
+use pando_rt::registers;
+use pando_stack::{
+    Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, KeepAlive, Obstacle, Outlet, Refusal, Stack, TcpOptions,
+    Tuple, Verdict,
+};
+
+use crate::errno::Errno;
+use crate::files::socket::outside::Wish;
+use crate::files::socket::{Socket, SocketId, Sockets};
+
+/// Bytes that a connection keeps of what arrived, and as many of what it sends: two of the largest packets.
+const BUFFER: usize = 128 << 10;
+
+/// The stack, with what is known of its connections.
+pub struct Network {
+    stack: Stack,
+    sender: Sender,
+    receiver: Receiver,
+    far: BTreeMap<ConnectionId, SocketId>,
+    connections: BTreeMap<SocketId, Connection>,
+}
+
+/// A connection, from the sockets' side.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    id: ConnectionId,
+    is_open: bool,
+    /// What the stack was told last.
+    options: TcpOptions,
+}
+
+/// Puts frames into the card's batches.
+struct Out<'a>(&'a mut Sender);
+
+impl Outlet for Out<'_> {
+    fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        self.0.room(length)
+    }
+
+    fn commit(&mut self, length: usize) {
+        self.0.commit(length);
+    }
+}
+
+/// Lets in whom somebody waits for.
+struct Door<'a>(&'a Sockets);
+
+impl Doorkeeper for Door<'_> {
+    fn admits(&mut self, tuple: &Tuple) -> Verdict {
+        match self.0.listener_at(tuple.local) {
+            Some((_, true)) => Verdict::Admit,
+            // It comes again.
+            Some((_, false)) => Verdict::Ignore,
+            None => Verdict::Refuse(Refusal::Reset),
+        }
+    }
+
+    fn hears(&mut self, local: SocketAddr, remote: SocketAddr) -> Hearing {
+        match self.0.hears(local, remote) {
+            Some(true) => Hearing::Heard,
+            Some(false) => Hearing::Lost,
+            None => Hearing::Nobody,
+        }
+    }
+}
+
+impl core::fmt::Debug for Network {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.debug_struct("Network").field("stack", &self.stack).finish_non_exhaustive()
+    }
+}
+
+/// The addresses of a card.
+#[must_use]
+pub fn hosts(card: &Card) -> Vec<(IpAddr, u8)> {
+    let six = Ipv6Addr::from_bits(u128::from(card.address6[0]) << 64 | u128::from(card.address6[1]));
+    vec![(Ipv4Addr::from_bits(card.address4 as u32).into(), (card.address4 >> 32) as u8), (six.into(), card.prefix6 as u8)]
+}
+
+impl Network {
+    /// The network of the card that the virtual registers show. `None`: there is no card, or no memory for its rings.
+    #[must_use]
+    pub fn open(sockets: &mut Sockets, seed: u64, now: u64) -> Option<Network> {
+        let shown = registers::card();
+        if shown.mtu == 0 {
+            return None;
+        }
+        let (sender, receiver) = card::open()?;
+        let addresses = hosts(&shown);
+        sockets.set_hosts(addresses.iter().map(|(host, _)| *host).collect());
+        let [a, b, c, d, e, f, ..] = shown.mac.to_le_bytes();
+        let router6 = Ipv6Addr::from_bits(u128::from(shown.router6[0]) << 64 | u128::from(shown.router6[1]));
+        let config = Config {
+            addresses,
+            gateway4: Some(Ipv4Addr::from_bits(shown.router4 as u32)).filter(|router| !router.is_unspecified()),
+            gateway6: Some(router6).filter(|router| !router.is_unspecified()),
+            mtu: shown.mtu as usize,
+            buffer: BUFFER,
+            ..Config::new([a, b, c, d, e, f], seed)
+        };
+        Some(Network { stack: Stack::new(config, now), sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
+    }
+
+    /// When to pump again if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.stack.deadline()
+    }
+
+    /// Makes the kernel look at what was sent, if that has waited long enough.
+    pub fn hurry(&mut self) {
+        self.sender.hurry();
+    }
+
+    /// Does all that can be done now.
+    pub fn pump(&mut self, sockets: &mut Sockets, now: u64) {
+        let stirred = sockets.take_stirred();
+        sockets.set_at_work(true);
+        let Network { stack, sender, receiver, .. } = self;
+        let mut door = Door(sockets);
+        receiver.receive(&mut |frame| stack.take(frame, now, &mut door, &mut Out(sender)));
+        self.hear(sockets, now);
+        while let Some(wish) = sockets.next_wish() {
+            self.fulfil(wish, sockets, now);
+        }
+        stirred.into_iter().for_each(|far| self.look(far, sockets, now));
+        self.stack.run(now, &mut Out(&mut self.sender));
+        // What was said may have made room, or ended something.
+        self.hear(sockets, now);
+        sockets.set_at_work(false);
+        self.sender.post();
+    }
+
+    /// Passes on what the stack says has happened.
+    fn hear(&mut self, sockets: &mut Sockets, now: u64) {
+        while let Some(happening) = self.stack.next_happening() {
+            match happening {
+                Happening::Accepted(id) => self.accept(id, sockets),
+                Happening::Opened(id) => {
+                    if let Some(far) = self.far.get(&id).copied() {
+                        if let Some(connection) = self.connections.get_mut(&far) {
+                            connection.is_open = true;
+                        }
+                        sockets.opened(far);
+                        self.look(far, sockets, now);
+                    }
+                }
+                Happening::Data(id) | Happening::Room(id) => {
+                    if let Some(far) = self.far.get(&id).copied() {
+                        self.look(far, sockets, now);
+                    }
+                }
+                Happening::Failed(id, failure) => {
+                    if let Some(far) = self.far.get(&id).copied() {
+                        self.carry_in(far, id, sockets);
+                        sockets.failed(far, error_of(failure));
+                    }
+                }
+                Happening::Closed(id) => {
+                    if let Some(far) = self.far.remove(&id) {
+                        self.connections.remove(&far);
+                        sockets.forget_far(far);
+                    }
+                }
+                Happening::Datagram(Datagram { local, remote, bytes, hops }) => sockets.receive_datagram(local, remote, &bytes, hops),
+                Happening::Unreachable { local, remote, obstacle } => sockets.unreachable(local, remote, obstructed(obstacle)),
+                // Nobody here asks.
+                Happening::Echo(_) => {}
+            }
+        }
+    }
+
+    /// Lets a stranger wait at its listener.
+    fn accept(&mut self, id: ConnectionId, sockets: &mut Sockets) {
+        let arrived = self.stack.tuple(id).and_then(|Tuple { local, remote }| sockets.arrive(local, remote).ok());
+        match arrived {
+            Some(far) => self.keep(id, far, true),
+            None => self.stack.abort(id),
+        }
+    }
+
+    fn keep(&mut self, id: ConnectionId, far: SocketId, is_open: bool) {
+        self.far.insert(id, far);
+        self.connections.insert(far, Connection { id, is_open, options: TcpOptions::default() });
+    }
+
+    fn fulfil(&mut self, wish: Wish, sockets: &mut Sockets, now: u64) {
+        match wish {
+            Wish::Connect { far, from, to } => {
+                let options = sockets.near(far).and_then(|near| sockets.get(near).ok()).map(options).unwrap_or_default();
+                match self.stack.connect(Tuple { local: from, remote: to }, options, now) {
+                    Ok(id) => self.keep(id, far, false),
+                    Err(error) => {
+                        sockets.failed(far, refusal_of(error));
+                        sockets.forget_far(far);
+                    }
+                }
+            }
+            Wish::Datagram { from, to, bytes, hops } => {
+                let datagram = Datagram { local: from, remote: to, bytes, hops };
+                // What does not go out is lost.
+                let _ = self.stack.send_datagram(&datagram, now, &mut Out(&mut self.sender));
+            }
+        }
+    }
+
+    /// Looks at a far socket to which something has happened, or to whose connection.
+    fn look(&mut self, far: SocketId, sockets: &mut Sockets, now: u64) {
+        let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return };
+        let Ok(socket) = sockets.get(far) else { return };
+        if socket.error.is_some() {
+            return self.drop_connection(far, id, sockets, true, now);
+        }
+        let near = sockets.near(far);
+        if !is_open {
+            if near.is_none() {
+                self.drop_connection(far, id, sockets, true, now);
+            }
+            return;
+        }
+        if let Some(near) = near.and_then(|near| sockets.get(near).ok()).map(options).filter(|options| *options != told) {
+            self.stack.set(id, near);
+            if let Some(connection) = self.connections.get_mut(&far) {
+                connection.options = near;
+            }
+        }
+        let stack = &mut self.stack;
+        sockets.take_out(far, &mut |bytes| {
+            let mut rest = bytes;
+            stack.send(id, &mut |room| {
+                let (piece, left) = rest.split_at(room.len().min(rest.len()));
+                room[..piece.len()].copy_from_slice(piece);
+                rest = left;
+                piece.len()
+            })
+        });
+        let is_said = sockets.get(far).is_ok_and(|socket| socket.queue.is_empty());
+        match near {
+            // Whoever had it has closed it.
+            None if is_said => self.drop_connection(far, id, sockets, false, now),
+            None => {}
+            Some(_) => {
+                if is_said && sockets.get(far).is_ok_and(|socket| socket.finished) {
+                    self.stack.finish(id, now);
+                }
+                self.carry_in(far, id, sockets);
+            }
+        }
+    }
+
+    /// Carries what has arrived to the socket that it is for.
+    fn carry_in(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets) {
+        let stack = &mut self.stack;
+        let waiting = stack.readable(id);
+        if waiting > 0 {
+            sockets.send_on(far, waiting, &mut |room| {
+                let mut filled = 0;
+                stack.receive(id, &mut |bytes| {
+                    let count = bytes.len().min(room.len() - filled);
+                    room[filled..filled + count].copy_from_slice(&bytes[..count]);
+                    filled += count;
+                    count
+                })
+            });
+        }
+        if stack.readable(id) == 0 && stack.has_finished(id) {
+            sockets.finished(far);
+        }
+    }
+
+    /// Forgets a connection that nobody in the cell has any more.
+    fn drop_connection(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets, breaks: bool, now: u64) {
+        if breaks {
+            self.stack.abort(id);
+        } else {
+            self.stack.leave(id, now);
+        }
+        self.far.remove(&id);
+        self.connections.remove(&far);
+        sockets.forget_far(far);
+    }
+}
+
+/// What a socket's options mean for its connection.
+fn options(socket: &Socket) -> TcpOptions {
+    use crate::files::socket::options::level;
+    const NO_DELAY: u32 = 1;
+    const KEEP_IDLE: u32 = 4;
+    const KEEP_INTERVAL: u32 = 5;
+    const KEEP_COUNT: u32 = 6;
+    const KEEP_ALIVE: u32 = 9;
+    let kept = |of: u32, name: u32| socket.kept_option(of, name).unwrap_or_default();
+    let seconds = |name: u32| Duration::from_secs(kept(level::TCP, name).max(1).into());
+    let keep_alive = (kept(level::SOCKET, KEEP_ALIVE) != 0).then(|| KeepAlive {
+        idle: seconds(KEEP_IDLE),
+        interval: seconds(KEEP_INTERVAL),
+        count: kept(level::TCP, KEEP_COUNT).max(1),
+    });
+    TcpOptions { no_delay: kept(level::TCP, NO_DELAY) != 0, keep_alive, ..TcpOptions::default() }
+}
+
+/// How Linux calls it.
+fn error_of(failure: Failure) -> Errno {
+    match failure {
+        // Where it was never open, whoever asked hears that it was refused.
+        Failure::Reset => Errno::ECONNRESET,
+        Failure::TimedOut => Errno::ETIMEDOUT,
+        Failure::Unreachable(obstacle) => obstructed(obstacle),
+    }
+}
+
+fn obstructed(obstacle: Obstacle) -> Errno {
+    match obstacle {
+        Obstacle::Network => Errno::ENETUNREACH,
+        Obstacle::Host | Obstacle::Forbidden | Obstacle::TooFar => Errno::EHOSTUNREACH,
+        Obstacle::Port => Errno::ECONNREFUSED,
+        Obstacle::TooLong => Errno::EMSGSIZE,
+    }
+}
+
+fn refusal_of(error: pando_stack::Error) -> Errno {
+    use pando_stack::Error;
+    match error {
+        Error::NoRoute => Errno::ENETUNREACH,
+        Error::Unaddressable => Errno::EINVAL,
+        Error::InUse => Errno::EADDRNOTAVAIL,
+        Error::TooMany | Error::TooLong | Error::Full => Errno::ENOBUFS,
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network card, from the cell's side: frames out and in, in batches.
+//!
+//! Both rings have a buffer for each of their descriptors, in memory that is made as it is touched: what is small and seldom stays in the first pages of the first.
+
+use core::ptr::with_exposed_provenance_mut;
+use core::slice;
+
+use pando_abi::frame::{self, FRAME_MAX, Frames, HEADER};
+use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, NETWORK_DESCRIPTORS};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::ring::{Descriptor, FAULTED};
+use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, layout};
+
+use crate::clock;
+use crate::hypercall::{doorbell, perform};
+use crate::ring::{Number, Ring};
+
+/// Bytes of a buffer.
+const BUFFER: usize = MAX_DESCRIPTOR_BYTES as usize;
+/// Where the buffers lie: in the last GiB but one of the system segment, which the heap leaves free.
+pub(crate) const BUFFERS: u64 = layout::SYSTEM + layout::SLOT_SIZE - (2 << 30);
+/// Where those for what is received lie.
+const RECEIVED: u64 = BUFFERS + (NETWORK_DESCRIPTORS * BUFFER) as u64;
+/// Pages of all of them.
+const PAGES: u64 = (2 * NETWORK_DESCRIPTORS * BUFFER) as u64 / PAGE_SIZE;
+/// Nanoseconds that frames wait at most, while calls are made, for an exit that happens anyway.
+const PATIENCE: u64 = 200_000;
+
+/// A buffer of the first or second half, by its number.
+///
+/// # Safety
+/// 1. [`open`] has mapped the buffers.
+/// 2. Nobody else refers to this one, and the kernel has not been given it, or is done with it.
+unsafe fn buffer(of: u64, number: usize) -> &'static mut [u8] {
+    let address = of as usize + number % NETWORK_DESCRIPTORS * BUFFER;
+    // SAFETY: by the conditions: mapped, writable for the cell's life, inside the half; any bytes are bytes.
+    unsafe { slice::from_raw_parts_mut(with_exposed_provenance_mut(address), BUFFER) }
+}
+
+/// Frames to the network.
+pub struct Sender {
+    /// The buffer that is being filled, and how far.
+    number: usize,
+    filled: usize,
+    /// The last batch that was posted, and when.
+    last: Option<(Number, u64)>,
+}
+
+/// Frames from the network.
+pub struct Receiver {
+    /// The descriptors that were posted, in their order; the buffers have the same.
+    posted: [Option<Number>; NETWORK_DESCRIPTORS],
+    /// Which of them comes next.
+    next: usize,
+}
+
+/// Gets the card ready, once. `None`: there is no memory for its tables.
+#[must_use]
+pub fn open() -> Option<(Sender, Receiver)> {
+    let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
+    // SAFETY: 1: nothing else is ever mapped there. 2: vector registers survive the call.
+    unsafe { perform(Hypercall::Map { space: CURRENT_SPACE, address: BUFFERS, pages: PAGES, flags }) }.ok()?;
+    let mut receiver = Receiver { posted: [None; NETWORK_DESCRIPTORS], next: 0 };
+    (0..NETWORK_DESCRIPTORS).for_each(|number| receiver.offer(number));
+    Some((Sender { number: 0, filled: 0, last: None }, receiver))
+}
+
+impl Sender {
+    /// Room for a frame of up to so many bytes. `None`: the kernel has not taken enough of what was sent before.
+    pub fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        if length > FRAME_MAX {
+            return None;
+        }
+        if self.filled + frame::room(length) > BUFFER {
+            self.post();
+        }
+        if self.filled == 0 {
+            self.settle()?;
+        }
+        // SAFETY: 1: a sender is made after they were mapped. 2: a buffer is begun only once the kernel is done with it, and `self` is borrowed.
+        let buffer = unsafe { buffer(BUFFERS, self.number) };
+        let start = self.filled + HEADER;
+        Some(&mut buffer[start..start + length])
+    }
+
+    /// What was written into the first bytes of the room just given is a frame.
+    pub fn commit(&mut self, length: usize) {
+        // SAFETY: as for `room`.
+        let buffer = unsafe { buffer(BUFFERS, self.number) };
+        buffer[self.filled..self.filled + HEADER].copy_from_slice(&frame::header(length));
+        self.filled += frame::room(length);
+    }
+
+    /// Chooses the buffer of the next batch: the first, if the kernel has nothing of ours any more.
+    fn settle(&mut self) -> Option<()> {
+        match self.last {
+            Some((last, _)) if Ring::network_transmit().taken(last).is_none() => {
+                // The others are posted, in order; the one after the last is free if its descriptor is.
+                Ring::network_transmit().has_room().then_some(())
+            }
+            _ => {
+                (self.last, self.number) = (None, 0);
+                Some(())
+            }
+        }
+    }
+
+    /// Posts what was committed; the kernel looks at the next exit.
+    pub fn post(&mut self) {
+        if self.filled == 0 {
+            return;
+        }
+        let address = BUFFERS + (self.number * BUFFER) as u64;
+        let number = Ring::network_transmit().post(Descriptor { address, length: self.filled as u32, tag: 0 });
+        self.last = Some((number, self.last.map_or_else(clock::now, |(_, since)| since)));
+        self.number = (self.number + 1) % NETWORK_DESCRIPTORS;
+        self.filled = 0;
+    }
+
+    /// Makes the kernel look if something has waited long enough.
+    pub fn hurry(&mut self) {
+        if let Some((last, since)) = self.last {
+            if Ring::network_transmit().taken(last).is_some() {
+                self.last = None;
+            } else if clock::now().saturating_sub(since) > PATIENCE {
+                doorbell();
+                self.last = None;
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// Gives the kernel a buffer.
+    fn offer(&mut self, number: usize) {
+        let address = RECEIVED + (number * BUFFER) as u64;
+        self.posted[number] = Ring::network_receive().try_post(Descriptor { address, length: BUFFER as u32, tag: 0 });
+    }
+
+    /// Hands out the frames that have arrived, in their order.
+    pub fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
+        while let Some(number) = self.posted[self.next]
+            && let Some(taken) = Ring::network_receive().taken(number)
+        {
+            let length = if taken.length == FAULTED { 0 } else { (taken.length as usize).min(BUFFER) };
+            // SAFETY: 1: a receiver is made after they were mapped. 2: the kernel has taken the descriptor, so it is done with the buffer until `offer` gives it back.
+            let batch = unsafe { &buffer(RECEIVED, self.next)[..length] };
+            Frames::of(batch).for_each(|place| each(&batch[place]));
+            self.offer(self.next);
+            self.next = (self.next + 1) % NETWORK_DESCRIPTORS;
+        }
+    }
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs in cells that speak with each other over a network: unmodified servers in some, their clients in others.
+
+mod talk;
+mod world;

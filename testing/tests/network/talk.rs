@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Servers and clients of busybox.
+
+use crate::world::World;
+use pando_kernel::network::link::{Link, PerMillion};
+use std::time::Duration;
+
+/// The sum of what `seq 1 200000` says.
+const NUMBERS: &str = "seq 1 200000";
+
+#[test]
+fn a_web_server_answers_a_client_in_another_cell() {
+    let Some(mut world) = World::new() else { return };
+    let server =
+        world.serve(&format!("mkdir www; echo hello > www/index.html; {NUMBERS} > www/numbers; httpd -f -p 80 -h www"), Link::default());
+    let (four, six) = (server.addresses.v4, server.addresses.v6);
+    assert_eq!(world.run(&format!("wget -qO- http://{four}/")), "hello\n");
+    assert_eq!(world.run(&format!("wget -qO- http://[{six}]/")), "hello\n");
+    let sums = world.run(&format!("wget -qO- http://{four}/numbers | sha256sum; {NUMBERS} | sha256sum"));
+    let sums: Vec<&str> = sums.lines().collect();
+    assert_eq!(sums[0], sums[1]);
+}
+
+#[test]
+fn nobody_listens_and_nobody_is_there() {
+    let Some(mut world) = World::new() else { return };
+    let server = world.serve("sleep 1000", Link::default());
+    let told = world.run(&format!("wget -qO- http://{}/ 2>&1; echo $?", server.addresses.v4));
+    assert!(told.contains("Connection refused") && told.ends_with("1\n"), "{told}");
+    let told = world.run("wget -qO- http://10.77.9.9/ 2>&1; echo $?");
+    assert!(told.contains("No route to host") && told.ends_with("1\n"), "{told}");
+}
+
+#[test]
+fn a_link_that_loses_doubles_and_reorders_changes_no_byte() {
+    let Some(mut world) = World::new() else { return };
+    let link = Link {
+        delay: Duration::from_micros(200),
+        jitter: Duration::from_micros(500),
+        loss: PerMillion(20_000),
+        duplication: PerMillion(20_000),
+        ..Link::default()
+    };
+    let server = world.serve(&format!("mkdir www; {NUMBERS} > www/numbers; httpd -f -p 80 -h www"), link);
+    let client = format!("wget -qO- http://{}/numbers | sha256sum; {NUMBERS} | sha256sum", server.addresses.v4);
+    let client = world.start(&client, link);
+    let sums = world.said(&client);
+    let sums: Vec<&str> = sums.lines().collect();
+    assert_eq!(sums[0], sums[1]);
+    assert!(world.lab.kernel.traffic(server.id).expect("it lives").expect("it has a card").lost > 0);
+}
