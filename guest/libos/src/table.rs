@@ -140,7 +140,12 @@ pub const TABLE: &[Call] = &[
     ),
     call(26, "msync(pointer, size, sync)", Full, memory::msync),
     call(27, "mincore(pointer, size, pointer)", Partial("what is mapped is in memory"), resident::mincore),
-    call(28, "madvise(pointer, size, advice)", Partial("dropping memory; other advice changes nothing"), memory::madvise),
+    call(
+        28,
+        "madvise(pointer, size, advice)",
+        Partial("dropping memory, and wiping it in children; other advice changes nothing"),
+        memory::madvise,
+    ),
     call(29, "shmget(ipc-key, size, shared-flags)", Full, ipc::memory::shmget),
     call(
         30,

@@ -70,8 +70,16 @@ fn by_slot(range: PageRange, mut step: impl FnMut(PageRange) -> Result<u64, Refu
 /// # Errors
 /// Quota or machine have no memory left, or the range is too long.
 pub fn map(range: PageRange, flags: MapFlags) -> Result<(), Refusal> {
+    map_in(CURRENT_SPACE, range, flags)
+}
+
+/// The same in any space.
+///
+/// # Errors
+/// The same; there is no such space.
+pub fn map_in(space: u64, range: PageRange, flags: MapFlags) -> Result<(), Refusal> {
     by_slot(range, |part| {
-        let call = Hypercall::Map { space: CURRENT_SPACE, address: part.start, pages: part.pages(), flags: flags.bits() };
+        let call = Hypercall::Map { space, address: part.start, pages: part.pages(), flags: flags.bits() };
         // SAFETY: 1: the range lies in application memory. 2: vector registers survive the call.
         unsafe { perform(call) }
     })

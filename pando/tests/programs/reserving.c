@@ -11,6 +11,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 4096L
@@ -84,6 +85,27 @@ static void advising(int count, char **arguments)
 	FAILS(madvise(memory, 2 * PAGE, MADV_POPULATE_READ), ENOMEM);
 	FAILS(mprotect(memory, PAGE, PROT_READ | PROT_GROWSDOWN), EINVAL);
 	FAILS(mprotect(memory, PAGE, PROT_READ | PROT_GROWSUP), EINVAL);
+
+	// What is wiped is a child's as zeros, and the child of that one's; what was mapped anew is not.
+	char *secret = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, PRIVATE, -1, 0);
+	memset(secret, 's', 4 * PAGE);
+	HOLDS(!madvise(secret, 4 * PAGE, MADV_WIPEONFORK) && !madvise(secret + PAGE, PAGE, MADV_KEEPONFORK));
+	HOLDS(mmap(secret + 3 * PAGE, PAGE, PROT_READ | PROT_WRITE, PRIVATE | MAP_FIXED, -1, 0) == secret + 3 * PAGE);
+	secret[3 * PAGE] = 'n';
+	fflush(stdout);
+	int status;
+	if (!fork()) {
+		HOLDS(secret[0] == 0 && secret[PAGE] == 's' && secret[2 * PAGE] == 0 && secret[3 * PAGE] == 'n');
+		secret[0] = 't';
+		fflush(stdout);
+		if (!fork())
+			_exit(secret[0]);
+		wait(&status);
+		_exit(WEXITSTATUS(status));
+	}
+	HOLDS(wait(&status) > 0 && status == 0 && secret[0] == 's' && secret[2 * PAGE] == 's');
+	char *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	FAILS(madvise(shared, PAGE, MADV_WIPEONFORK), EINVAL);
 
 	int file = open("/proc/self/exe", O_RDONLY);
 	char *mapped = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0), first;

@@ -35,11 +35,13 @@ const MREMAP_FIXED: u64 = 2;
 
 const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
+const MADV_WIPEONFORK: u64 = 18;
+const MADV_KEEPONFORK: u64 = 19;
 const MADV_POPULATE_READ: u64 = 22;
 const MADV_POPULATE_WRITE: u64 = 23;
 const MADV_DONTNEED_LOCKED: u64 = 24;
 /// Advice that needs nothing done: access patterns, merging, huge pages, dumps, forks.
-const HARMLESS_ADVICE: [u64; 16] = [0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
+const HARMLESS_ADVICE: [u64; 14] = [0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 20, 21];
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
 
@@ -332,6 +334,16 @@ pub fn madvise(system: &mut System, [address, length, advice, ..]: [u64; 6]) -> 
         MADV_DONTNEED | MADV_DONTNEED_LOCKED => {
             system.memory.discard(range)?;
             system.renew(range)?;
+        }
+        MADV_WIPEONFORK | MADV_KEEPONFORK => {
+            if advice == MADV_WIPEONFORK {
+                system.memory.wipe_in_children(range)?;
+            } else {
+                system.memory.keep_in_children(range);
+            }
+            if !system.memory.is_covered(range) {
+                return Err(Errno::ENOMEM);
+            }
         }
         _ if advice != MADV_FREE && !HARMLESS_ADVICE.contains(&advice) => return Err(Errno::EINVAL),
         _ if !system.memory.is_covered(range) => return Err(Errno::ENOMEM),

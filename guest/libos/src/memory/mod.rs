@@ -17,6 +17,7 @@ pub mod shown;
 pub mod stack;
 #[cfg(test)]
 mod tests;
+pub mod wiped;
 pub mod zygote;
 
 use alloc::vec::Vec;
@@ -70,6 +71,8 @@ pub struct AddressSpace {
     shows_nodes: bool,
     /// Shared mappings that were made once more where they are.
     pub again: Layers,
+    /// What children get as zeros.
+    wiped: Regions,
     /// What was patched in it.
     pub patches: Patches,
     /// The program that was loaded into it, by its first block.
@@ -385,6 +388,7 @@ impl AddressSpace {
         if !cleared {
             return self.unmap(given_up);
         }
+        self.wiped.remove(given_up);
         for (part, region) in self.regions.remove(given_up) {
             self.ahead.put(part, region);
         }

@@ -102,7 +102,7 @@ impl AddressSpace {
         Some(())
     }
 
-    /// Takes patches out of pages that are about to change.
+    /// Takes patches out of pages that are about to change; of what goes children get nothing in particular any more.
     ///
     /// # Errors
     /// `ENOMEM`: the program's bytes could not be put back.
@@ -119,6 +119,7 @@ impl AddressSpace {
         }
         if content == Content::Goes {
             self.patches.forget_traps(pages.clone());
+            self.keep_in_children(range);
         }
         self.patches.forget_rooms(pages);
         Ok(())

@@ -127,6 +127,11 @@ impl System {
         let space = hypercall::space_clone(CURRENT_SPACE).map_err(|_| Errno::EAGAIN)?;
         let mut memory = self.memory.clone();
         memory.space = space;
+        if let Err(error) = memory.wipe() {
+            // What cannot be given up is lost to the cell.
+            let _ = hypercall::space_destroy(space);
+            return Err(error);
+        }
         self.others.memories.insert(space, memory);
         Ok(space)
     }
