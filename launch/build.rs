@@ -10,7 +10,7 @@ const TARGET: &str = "x86_64-unknown-none";
 
 fn main() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_path_buf();
-    for watched in ["guest", "abi", "Cargo.lock", "Cargo.toml"] {
+    for watched in ["guest", "abi", "stack", "Cargo.lock", "Cargo.toml"] {
         println!("cargo:rerun-if-changed={}", workspace.join(watched).display());
     }
     if let Err(problem) = install_target().and_then(|()| build(&workspace)) {

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
+use pando_abi::PAGE_SIZE;
 use pando_abi::virtual_registers::Card;
 use pando_rt::network::{self as card, Receiver, Sender};
 use pando_rt::registers;
@@ -24,6 +25,9 @@ use crate::files::socket::{Socket, SocketId, Sockets};
 
 /// Bytes that a connection keeps of what arrived, and as many of what it sends: two of the largest packets.
 const BUFFER: usize = 128 << 10;
+
+/// What part of the cell's memory all connections together may keep: one in so many.
+const MEMORY_PART: usize = 8;
 
 /// The stack, with what is known of its connections.
 pub struct Network {
@@ -110,6 +114,7 @@ impl Network {
             gateway6: Some(router6).filter(|router| !router.is_unspecified()),
             mtu: shown.mtu as usize,
             buffer: BUFFER,
+            memory: (registers::memory().quota * PAGE_SIZE) as usize / MEMORY_PART,
             ..Config::new([a, b, c, d, e, f], seed)
         };
         Some(Network { stack: Stack::new(config, now), sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What stands in every cell whatever its volumes hold: `/dev`, `/proc`, and directories to write in.
 
+use alloc::format;
+use alloc::string::String;
+use core::net::IpAddr;
+
 use super::Files;
 use super::proc::entry::Entry;
+use super::tree::content::Content;
 use super::tree::node::{Body, Owner};
 use super::tree::volume::VolumeIndex;
 use super::tree::{Named, Place, Tree};
@@ -54,6 +59,37 @@ impl Tree {
                 Ok(_) | Err(Errno::ENOTDIR) => {}
                 Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Says in `/etc` who resolves names, if anybody does, and which names the cell has itself.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; `ENOTDIR`: something else stands there.
+    pub fn name_hosts(&mut self, resolver: Option<IpAddr>, own: &[(IpAddr, &str)], now: Time) -> Result<(), Errno> {
+        let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+        for (address, name) in own {
+            hosts += &format!("{address}\t{name}\n");
+        }
+        let resolvers = resolver.map(|resolver| format!("nameserver {resolver}\n"));
+        let etc = self.directory_at(self.root(), b"etc", ROOT, now)?;
+        for (name, text) in [(&b"hosts"[..], Some(hosts)), (b"resolv.conf", resolvers)] {
+            let Some(text) = text else { continue };
+            let mut content = Content::default();
+            let mut rest = text.as_bytes();
+            content.write(0, text.len() as u64, |room| {
+                let (piece, left) = rest.split_at(room.len());
+                room.copy_from_slice(piece);
+                rest = left;
+                Ok(room.len())
+            })?;
+            let at = Named { directory: etc, name };
+            match self.unlink(at, now) {
+                Ok(_) | Err(Errno::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+            self.create(at, Body::Regular(content), Owner { permissions: 0o644, ..ROOT }, now)?;
         }
         Ok(())
     }
