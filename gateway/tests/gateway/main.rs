@@ -14,11 +14,10 @@ use std::net::{TcpListener, UdpSocket};
 fn a_port_that_is_taken_is_named() {
     let forward = |text: &str| text.parse::<Forward>().expect("a forward");
     let bind = |text: &str| Gateway::bind(&[forward(text)], Vec::new(), Vec::new()).map(|gateway| gateway.addresses().next());
-    let taken = TcpListener::bind("127.0.0.1:0").expect("the host has a port").local_addr().expect("it has an address");
-    let listener = TcpListener::bind(taken).expect("nobody else has it");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let taken = listener.local_addr().expect("it has an address");
     assert_eq!(bind(&format!("{}:80", taken.port())), Err(BindError::Taken(taken)));
     assert!(BindError::Taken(taken).to_string().starts_with(&format!("port {} of 127.0.0.1 is taken", taken.port())));
-    drop(listener);
     let heard = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
     let taken = heard.local_addr().expect("it has an address");
     assert_eq!(bind(&format!("{}:80/udp", taken.port())), Err(BindError::Taken(taken)));
