@@ -3,7 +3,8 @@
 
 use crate::case::{Case, PANDO, pando, text};
 use pando_testing::lab::kvm_is_there;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 /// What is said to these options, which no cell needs to run for.
 fn refused(options: &[&str], wanted: &[&str]) {
@@ -49,4 +50,62 @@ fn what_went_through_is_told() {
     let output = std::process::Command::new(PANDO).args(["run", "--net", "gateway", "--stats=json", "busybox", "true"]).output();
     let told: serde_json::Value = serde_json::from_slice(&output.expect("pando starts").stderr).expect("one object");
     assert_eq!((&told["network"]["connections_out"], &told["refused"]), (&0.into(), &serde_json::json!([])));
+}
+
+/// A server on the host's loopback that answers one request with this, and its port.
+fn serve(answer: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let port = listener.local_addr().expect("it has an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").and_then(|()| stream.write_all(answer));
+        }
+    });
+    port
+}
+
+#[test]
+fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (open, closed) = (serve(b"from the host"), serve(b"never seen"));
+    let fetch = |port: u16| {
+        let url = format!("http://10.77.0.1:{port}/");
+        let allowed = format!("host:{open}");
+        Case::new("busybox", &["wget", "-q", "-O", "-", &url]).options(&["--allow", &allowed]).cell()
+    };
+    let outcome = fetch(open);
+    assert_eq!((outcome.status, text(&outcome.output)), (0, "from the host"), "{}", outcome.errors);
+    let outcome = fetch(closed);
+    assert_eq!((outcome.status, text(&outcome.output)), (1, ""), "{}", outcome.errors);
+    assert!(outcome.errors.contains("No route to host"), "{}", outcome.errors);
+}
+
+#[test]
+fn a_server_in_a_cell_is_reached_where_it_was_forwarded() {
+    if !kvm_is_there() {
+        return;
+    }
+    // A port that nobody has now; the gateway says so if somebody got it meanwhile.
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("the host has a port").port();
+    let mut command = std::process::Command::new(PANDO);
+    let script = "echo from the cell > /tmp/page; echo ready; exec busybox httpd -f -p 80 -h /tmp";
+    command.args(["run", "-p", &format!("{port}:80"), "busybox", "sh", "-c", script]).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("pando starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("the cell writes");
+    // Between the word and the listening there is a moment in which the cell refuses.
+    let page = std::iter::repeat_with(|| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.write_all(b"GET /page HTTP/1.0\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok().map(|_| page)
+    });
+    let page = page.take(10_000).flatten().find(|page| !page.is_empty());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).expect("it is ours");
+    child.wait().expect("it is ours");
+    assert!(page.as_ref().is_some_and(|page| page.contains(" 200 OK") && page.ends_with("from the cell\n")), "{page:?}");
 }
