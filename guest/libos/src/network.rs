@@ -95,6 +95,14 @@ pub fn hosts(card: &Card) -> Vec<(IpAddr, u8)> {
     vec![(Ipv4Addr::from_bits(card.address4 as u32).into(), (card.address4 >> 32) as u8), (six.into(), card.prefix6 as u8)]
 }
 
+/// Those who lead from a card to other networks.
+#[must_use]
+pub fn routers(card: &Card) -> Vec<IpAddr> {
+    let four = Ipv4Addr::from_bits(card.router4 as u32);
+    let six = Ipv6Addr::from_bits(u128::from(card.router6[0]) << 64 | u128::from(card.router6[1]));
+    [IpAddr::V4(four), IpAddr::V6(six)].into_iter().filter(|router| !router.is_unspecified()).collect()
+}
+
 impl Network {
     /// The network of the card that the virtual registers show. `None`: there is no card, or no memory for its rings.
     #[must_use]
@@ -107,11 +115,11 @@ impl Network {
         let addresses = hosts(&shown);
         sockets.set_hosts(addresses.iter().map(|(host, _)| *host).collect());
         let [a, b, c, d, e, f, ..] = shown.mac.to_le_bytes();
-        let router6 = Ipv6Addr::from_bits(u128::from(shown.router6[0]) << 64 | u128::from(shown.router6[1]));
+        let routers = routers(&shown);
         let config = Config {
             addresses,
-            gateway4: Some(Ipv4Addr::from_bits(shown.router4 as u32)).filter(|router| !router.is_unspecified()),
-            gateway6: Some(router6).filter(|router| !router.is_unspecified()),
+            gateway4: routers.iter().find_map(|router| if let IpAddr::V4(router) = router { Some(*router) } else { None }),
+            gateway6: routers.iter().find_map(|router| if let IpAddr::V6(router) = router { Some(*router) } else { None }),
             mtu: shown.mtu as usize,
             buffer: BUFFER,
             memory: (registers::memory().quota * PAGE_SIZE) as usize / MEMORY_PART,

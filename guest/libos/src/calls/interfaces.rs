@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Questions about network interfaces, of which there is one, loopback: routing messages, as C libraries ask them.
+//! Questions about network interfaces, of which there is loopback and, on a network, the card: routing messages, as C libraries ask them, and requests.
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
 
+use pando_rt::registers;
 use pando_rt::user::{self as memory, UserRange};
 
 use crate::errno::Errno;
 use crate::files::socket::SocketId;
 use crate::files::socket::address::Address;
 use crate::files::socket::cursor::Cursor;
+use crate::network;
 use crate::system::System;
 use crate::user::{set_word32, word32, words};
 
@@ -22,6 +25,7 @@ const NEW_LINK: u16 = 16;
 const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const GET_ADDRESS: u16 = 22;
+const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 /// The message is one of several.
 const MULTI: u16 = 2;
@@ -29,10 +33,75 @@ const MULTI: u16 = 2;
 const QUESTION_MAX: usize = 4096;
 /// The number of loopback.
 pub const INDEX: u32 = 1;
-/// Its flags: up, loopback, running, lower layer up.
-pub const FLAGS: u32 = 0x1_0049;
-/// Bytes of its packets.
-pub const MTU: u32 = 65536;
+/// The number of the card.
+const CARD: u32 = 2;
+/// Packets that an interface queues.
+const QUEUE: u32 = 1000;
+
+/// An interface.
+struct Interface {
+    index: u32,
+    name: &'static [u8],
+    flags: u32,
+    /// Linux's number of its hardware.
+    hardware: u16,
+    mac: [u8; 6],
+    mtu: u32,
+    /// Its addresses, with the bits of their prefixes.
+    hosts: Vec<(IpAddr, u8)>,
+    /// How far its addresses are known.
+    scope: u8,
+}
+
+/// All interfaces.
+fn interfaces() -> Vec<Interface> {
+    const LOOPBACK: u16 = 772;
+    const ETHERNET: u16 = 1;
+    const HOST: u8 = 254;
+    let loopback = Interface {
+        index: INDEX,
+        name: b"lo\0",
+        // Up, loopback, running, lower layer up.
+        flags: 0x1_0049,
+        hardware: LOOPBACK,
+        mac: [0; 6],
+        mtu: 65536,
+        hosts: vec![(Ipv4Addr::LOCALHOST.into(), 8), (core::net::Ipv6Addr::LOCALHOST.into(), 128)],
+        scope: HOST,
+    };
+    let shown = registers::card();
+    let [a, b, c, d, e, f, ..] = shown.mac.to_le_bytes();
+    let card = (shown.mtu != 0).then(|| Interface {
+        index: CARD,
+        name: b"eth0\0",
+        // Up, broadcast, running, multicast, lower layer up.
+        flags: 0x1_1043,
+        hardware: ETHERNET,
+        mac: [a, b, c, d, e, f],
+        mtu: shown.mtu as u32,
+        hosts: network::hosts(&shown),
+        scope: 0,
+    });
+    [loopback].into_iter().chain(card).collect()
+}
+
+impl Interface {
+    /// Its IPv4 address, and the bits of its prefix.
+    fn host4(&self) -> Option<(Ipv4Addr, u8)> {
+        self.hosts.iter().find_map(|(host, prefix)| if let IpAddr::V4(host) = host { Some((*host, *prefix)) } else { None })
+    }
+
+    /// Whether an address of several is heard by all on its network.
+    fn broadcast(&self) -> Option<Ipv4Addr> {
+        let (host, prefix) = self.host4().filter(|_| self.index != INDEX)?;
+        Some(Ipv4Addr::from_bits(host.to_bits() | !mask(prefix).to_bits()))
+    }
+}
+
+/// The bits of a prefix.
+fn mask(prefix: u8) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or_default())
+}
 
 /// Takes a question about interfaces, and puts the answers into the socket's own queue.
 ///
@@ -70,21 +139,27 @@ fn answers(question: &[u8; HEADER], family: u8, port: u32) -> Vec<Vec<u8>> {
         let [kind, flags] = [kind, flags].map(u16::to_le_bytes);
         [&length.to_le_bytes()[..], &kind, &flags, &sequence, &port.to_le_bytes(), body].concat()
     };
+    let all = |kind: u16, bodies: Vec<Vec<u8>>| -> Vec<u8> { bodies.iter().flat_map(|body| message(kind, MULTI, body)).collect() };
     let done = message(DONE, MULTI, &[0; 4]);
-    match kind {
-        GET_LINK => vec![message(NEW_LINK, MULTI, &link()), done],
+    let asked = |host: &IpAddr| family == 0 || family == family_of(host);
+    let said = match kind {
+        GET_LINK => all(NEW_LINK, interfaces().iter().map(link).collect()),
         GET_ADDRESS => {
-            let hosts: [(u8, u8, &[u8]); 2] = [(2, 8, &[127, 0, 0, 1]), (10, 128, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])];
-            let asked = hosts.iter().filter(|(of, ..)| family == 0 || family == *of);
-            let all = asked.flat_map(|(of, prefix, host)| message(NEW_ADDRESS, MULTI, &address(*of, *prefix, host))).collect();
-            vec![all, done]
+            let of = |interface: &Interface| {
+                interface.hosts.iter().filter(|(host, _)| asked(host)).map(|host| address(interface, host)).collect()
+            };
+            all(NEW_ADDRESS, interfaces().iter().flat_map(|interface| -> Vec<_> { of(interface) }).collect())
         }
-        GET_ROUTE => vec![done],
+        GET_ROUTE => {
+            let routers = network::routers(&registers::card());
+            all(NEW_ROUTE, routers.iter().filter(|router| asked(router)).map(route).collect())
+        }
         _ => {
             let refused = (Errno::EOPNOTSUPP as i32).wrapping_neg();
-            vec![message(ERROR, 0, &[&refused.to_le_bytes()[..], question].concat())]
+            return vec![message(ERROR, 0, &[&refused.to_le_bytes()[..], question].concat())];
         }
-    }
+    };
+    [said, done].into_iter().filter(|datagram| !datagram.is_empty()).collect()
 }
 
 /// An attribute, padded.
@@ -95,40 +170,63 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What is said of the interface.
-fn link() -> Vec<u8> {
-    const KIND: u16 = 772;
-    let [index, flags] = [INDEX, FLAGS].map(u32::to_le_bytes);
-    let mut bytes = [&[0, 0][..], &KIND.to_le_bytes(), &index, &flags, &[0; 4]].concat();
-    for (kind, value) in [(1, &[0; 6][..]), (2, &[0; 6]), (3, b"lo\0"), (4, &MTU.to_le_bytes()), (13, &1000u32.to_le_bytes()), (16, &[0])] {
+fn family_of(host: &IpAddr) -> u8 {
+    if host.is_ipv4() { 2 } else { 10 }
+}
+
+fn octets(host: &IpAddr) -> Vec<u8> {
+    match host {
+        IpAddr::V4(host) => host.octets().to_vec(),
+        IpAddr::V6(host) => host.octets().to_vec(),
+    }
+}
+
+/// What is said of an interface.
+fn link(interface: &Interface) -> Vec<u8> {
+    let Interface { index, name, flags, hardware, mac, mtu, .. } = interface;
+    let [index, flags] = [*index, *flags].map(u32::to_le_bytes);
+    let mut bytes = [&[0, 0][..], &hardware.to_le_bytes(), &index, &flags, &[0; 4]].concat();
+    let everybody = if interface.broadcast().is_some() { [0xff; 6] } else { [0; 6] };
+    let attributes: [(u16, &[u8]); 6] =
+        [(1, mac), (2, &everybody), (3, name), (4, &mtu.to_le_bytes()), (13, &QUEUE.to_le_bytes()), (16, &[0])];
+    for (kind, value) in attributes {
         bytes.extend(attribute(kind, value));
     }
     bytes
 }
 
 /// What is said of one of its addresses.
-fn address(family: u8, prefix: u8, host: &[u8]) -> Vec<u8> {
+fn address(interface: &Interface, (host, prefix): &(IpAddr, u8)) -> Vec<u8> {
     const PERMANENT: u8 = 0x80;
-    const HOST: u8 = 254;
-    let mut bytes = [&[family, prefix, PERMANENT, HOST][..], &INDEX.to_le_bytes()].concat();
-    bytes.extend(attribute(1, host));
-    if family == 2 {
-        bytes.extend(attribute(2, host));
-        bytes.extend(attribute(3, b"lo\0"));
+    let mut bytes = [&[family_of(host), *prefix, PERMANENT, interface.scope][..], &interface.index.to_le_bytes()].concat();
+    bytes.extend(attribute(1, &octets(host)));
+    if host.is_ipv4() {
+        bytes.extend(attribute(2, &octets(host)));
+        bytes.extend(interface.broadcast().map(|all| attribute(4, &all.octets())).unwrap_or_default());
+        bytes.extend(attribute(3, interface.name));
     }
+    bytes
+}
+
+/// What is said of the way to other networks.
+fn route(router: &IpAddr) -> Vec<u8> {
+    const MAIN: u8 = 254;
+    const BOOT: u8 = 3;
+    const UNICAST: u8 = 1;
+    let mut bytes = [&[family_of(router), 0, 0, 0, MAIN, BOOT, 0, UNICAST][..], &[0; 4]].concat();
+    bytes.extend(attribute(5, &octets(router)));
+    bytes.extend(attribute(4, &CARD.to_le_bytes()));
     bytes
 }
 
 /// Bytes of a `struct ifreq`, and of the name that it begins with.
 const REQUEST: usize = 40;
 const NAME: usize = 16;
-/// The only interface's name.
-const LOOPBACK: &[u8] = b"lo\0";
 
 /// An `ioctl` about interfaces. `None`: it is about something else.
 ///
 /// # Errors
-/// `ENODEV`: there is no such interface. `EPERM`: nobody changes it. `EFAULT`, `EINVAL`.
+/// `ENODEV`: there is no such interface. `EPERM`: nobody changes it. `EADDRNOTAVAIL`: it has no such address. `EFAULT`, `EINVAL`.
 pub fn ioctl(request: u32, argument: u64) -> Option<Result<u64, Errno>> {
     /// Lists the interfaces.
     const CONFIGURATION: u32 = 0x8912;
@@ -145,53 +243,69 @@ pub fn ioctl(request: u32, argument: u64) -> Option<Result<u64, Errno>> {
 }
 
 /// An address as a request holds it.
-fn host(host: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = host;
+fn host(host: Ipv4Addr) -> [u8; 16] {
+    let [a, b, c, d] = host.octets();
     [2, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
 fn configuration(argument: u64) -> Result<u64, Errno> {
     let room = word32(argument)?.cast_signed();
     let [list] = words(argument.wrapping_add(8))?;
-    let mut entry = [0; REQUEST];
-    entry[..LOOPBACK.len()].copy_from_slice(LOOPBACK);
-    entry[NAME..NAME + 16].copy_from_slice(&host([127, 0, 0, 1]));
-    let filled = if list == 0 || room >= REQUEST as i32 { REQUEST } else { 0 };
-    if list != 0 {
-        memory::write(list, &entry[..filled])?;
+    let mut entries = Vec::new();
+    for interface in interfaces() {
+        let Some((own, _)) = interface.host4() else { continue };
+        let mut entry = [0; REQUEST];
+        entry[..interface.name.len()].copy_from_slice(interface.name);
+        entry[NAME..NAME + 16].copy_from_slice(&host(own));
+        entries.extend(entry);
     }
-    set_word32(argument, filled as u32).map(|()| 0)
+    if list != 0 {
+        entries.truncate(usize::try_from(room).unwrap_or_default() / REQUEST * REQUEST);
+        memory::write(list, &entries)?;
+    }
+    set_word32(argument, entries.len() as u32).map(|()| 0)
 }
 
 fn name_of(argument: u64) -> Result<u64, Errno> {
-    if word32(argument.wrapping_add(NAME as u64))? != INDEX {
-        return Err(Errno::ENODEV);
-    }
-    Ok(memory::write(argument, LOOPBACK).map(|()| 0)?)
+    let index = word32(argument.wrapping_add(NAME as u64))?;
+    let interface = interfaces().into_iter().find(|interface| interface.index == index).ok_or(Errno::ENODEV)?;
+    Ok(memory::write(argument, interface.name).map(|()| 0)?)
 }
 
 /// What is told of the interface that is named.
 fn told(request: u32, argument: u64) -> Result<u64, Errno> {
-    const HARDWARE: u16 = 772;
+    let mut name = [0; NAME];
+    memory::read(argument, &mut name)?;
+    let interface = interfaces().into_iter().find(|interface| name.starts_with(interface.name)).ok_or(Errno::ENODEV)?;
+    let (own, prefix) = interface.host4().ok_or(Errno::EADDRNOTAVAIL)?;
     let mut bytes = [0; 16];
     match request {
         // Its flags, as far as they are old ones.
-        0x8913 => bytes[..2].copy_from_slice(&(FLAGS as u16).to_le_bytes()),
-        0x8915 | 0x8917 => bytes = host([127, 0, 0, 1]),
-        0x8919 => bytes = host([0; 4]),
-        0x891b => bytes = host([255, 0, 0, 0]),
+        0x8913 => bytes[..2].copy_from_slice(&(interface.flags as u16).to_le_bytes()),
+        0x8915 | 0x8917 => bytes = host(own),
+        0x8919 => bytes = host(interface.broadcast().unwrap_or(Ipv4Addr::UNSPECIFIED)),
+        0x891b => bytes = host(mask(prefix)),
         0x891d => {}
-        0x8921 => bytes[..4].copy_from_slice(&MTU.to_le_bytes()),
-        0x8927 => bytes[..2].copy_from_slice(&HARDWARE.to_le_bytes()),
-        0x8933 => bytes[..4].copy_from_slice(&INDEX.to_le_bytes()),
-        0x8942 => bytes[..4].copy_from_slice(&1000u32.to_le_bytes()),
+        0x8921 => bytes[..4].copy_from_slice(&interface.mtu.to_le_bytes()),
+        0x8927 => {
+            bytes[..2].copy_from_slice(&interface.hardware.to_le_bytes());
+            bytes[2..8].copy_from_slice(&interface.mac);
+        }
+        0x8933 => bytes[..4].copy_from_slice(&interface.index.to_le_bytes()),
+        0x8942 => bytes[..4].copy_from_slice(&QUEUE.to_le_bytes()),
         _ => return Err(Errno::ENOTTY),
-    }
-    let mut name = [0; NAME];
-    memory::read(argument, &mut name)?;
-    if !name.starts_with(LOOPBACK) {
-        return Err(Errno::ENODEV);
     }
     memory::write(argument.wrapping_add(NAME as u64), &bytes)?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mask;
+    use core::net::Ipv4Addr;
+
+    #[test]
+    fn a_prefix_is_so_many_bits() {
+        assert_eq!([0, 8, 16, 32, 99].map(mask), [[0; 4], [255, 0, 0, 0], [255, 255, 0, 0], [255; 4], [255; 4]].map(Ipv4Addr::from));
+    }
 }
