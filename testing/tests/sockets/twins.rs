@@ -4,7 +4,7 @@
 use crate::operation::{Kind, Operation, SOCKETS};
 use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
-use pando_libos::files::readiness::{POLLERR, POLLHUP, POLLIN, POLLOUT};
+use pando_libos::files::poll::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use pando_libos::files::socket::address::Address;
 use pando_libos::files::socket::names::UnixName;
 use pando_libos::files::socket::options::{Value, level, option};
