@@ -22,6 +22,16 @@ fn a_web_server_answers_a_client_in_another_cell() {
 }
 
 #[test]
+fn what_is_larger_than_all_buffers_arrives_whole() {
+    let Some(mut world) = World::new() else { return };
+    let server = world.serve("mkdir www; seq 1 1000000 > www/numbers; httpd -f -p 80 -h www", Link::default());
+    let fetch = format!("wget -qO- http://{}/numbers | sha256sum", server.addresses.v4);
+    let sums = world.run(&format!("seq 1 1000000 | sha256sum; for round in 1 2 3 4 5; do {fetch}; done"));
+    let sums: Vec<&str> = sums.lines().collect();
+    assert_eq!(sums, [sums[0]; 6]);
+}
+
+#[test]
 fn nobody_listens_and_nobody_is_there() {
     let Some(mut world) = World::new() else { return };
     let server = world.serve("sleep 1000", Link::default());

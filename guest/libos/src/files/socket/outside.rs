@@ -216,8 +216,10 @@ impl Sockets {
     /// Sends on what has arrived for a far socket's near one, as far as there is room. Returns how much.
     pub fn send_on(&mut self, far: SocketId, length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
         let Some(near) = self.near(far) else { return 0 };
+        // By the measure of `has_room`: what is left behind is asked for again when that says so.
+        let Ok(limit) = self.get(far).map(|socket| socket.options.send_limit(true)) else { return 0 };
         let Ok(socket) = self.get(near) else { return 0 };
-        let room = socket.options.receive_buffer.saturating_sub(socket.queue.used()).min(length);
+        let room = limit.saturating_sub(socket.queue.used()).min(length);
         if room == 0 || socket.reads_ended && socket.sends_ended {
             return 0;
         }
