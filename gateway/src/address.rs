@@ -11,7 +11,7 @@ pub enum Kind {
     Public,
     /// A private network's, of which each has its own.
     Private,
-    /// One link's: where clouds hand out their machines' secrets. Only by its own name.
+    /// One link's, or where clouds hand out their machines' secrets. Only by its own name.
     Link,
     /// Nobody's in particular, or everybody's: no connection leads there.
     Nowhere,
@@ -54,11 +54,18 @@ fn width(address: IpAddr) -> u8 {
 }
 
 /// Networks that are not the world's, by the registries for special purposes of RFC 6890; the first that fits counts.
-const SPECIAL: [(IpAddr, u8, Kind); 24] = [
+const SPECIAL: [(IpAddr, u8, Kind); 30] = [
     v4([0, 0, 0, 0], 8, Kind::Nowhere),
     v4([127, 0, 0, 0], 8, Kind::Nowhere),
     v4([224, 0, 0, 0], 3, Kind::Nowhere),
     v4([169, 254, 0, 0], 16, Kind::Link),
+    // Where clouds hand out secrets beside that: of Azure, Alibaba and Oracle; below, of Amazon, Google and Oracle again.
+    v4([168, 63, 129, 16], 32, Kind::Link),
+    v4([100, 100, 100, 200], 32, Kind::Link),
+    v4([192, 0, 0, 192], 32, Kind::Link),
+    v6([0xfd00, 0xec2], 32, Kind::Link),
+    v6([0xfd20, 0xce], 32, Kind::Link),
+    v6([0xfd00, 0xc1], 32, Kind::Link),
     v4([10, 0, 0, 0], 8, Kind::Private),
     v4([100, 64, 0, 0], 10, Kind::Private),
     v4([172, 16, 0, 0], 12, Kind::Private),

@@ -287,7 +287,7 @@ impl<S: Station> Engine<S> {
         let Outside { poll, world, splices, flows, questions, listeners, unanswered, now, .. } = outside;
         match happening {
             Happening::Accepted(id) => match stack.tuple(id) {
-                Some(tuple) if world.is_resolver(tuple.local) => questions.open(id),
+                Some(tuple) if world.is_resolver(tuple.local) => questions.open(id, stack),
                 Some(tuple) => splices.accepted(id, &tuple, stack),
                 None => {}
             },

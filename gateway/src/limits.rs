@@ -13,7 +13,7 @@ pub(crate) const MAX_FLOWS: usize = 1024;
 pub(crate) const UNANSWERED: Duration = Duration::from_secs(30);
 /// How long one with an answer is, after its last datagram.
 pub(crate) const ANSWERED: Duration = Duration::from_secs(180);
-/// Questions to resolvers at once; of more, the cell asks again.
+/// Questions to resolvers at once, and connections that ask; of more, the cell asks again.
 pub(crate) const MAX_QUESTIONS: usize = 256;
 /// How long a resolver is waited for before the next is asked: programs ask again after five seconds themselves.
 pub(crate) const RESOLVER_TIME: Duration = Duration::from_secs(2);

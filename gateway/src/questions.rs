@@ -109,8 +109,11 @@ impl Questions {
         }
     }
 
-    /// A cell has connected to ask.
-    pub(crate) fn open(&mut self, id: ConnectionId) {
+    /// A cell has connected to ask. One of too many is turned away: each may make the gateway keep a question and an answer.
+    pub(crate) fn open(&mut self, id: ConnectionId, stack: &mut Stack) {
+        if self.streams.len() >= MAX_QUESTIONS {
+            return stack.abort(id);
+        }
         self.streams.insert(id, Stream::default());
     }
 
