@@ -12,6 +12,10 @@ use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, NETWORK_DESCRIPTORS};
 use pando_abi::ring::{FAULTED, NetworkRings};
 use pando_machine::Nanos;
 use std::mem::offset_of;
+use std::ops::Range;
+
+/// What part of its batch a frame is at least that keeps all of the batch's bytes: one in so many. So no queue keeps more than so many times what it counts.
+const PART: usize = 4;
 
 /// A cell's network card.
 #[derive(Debug)]
@@ -61,7 +65,7 @@ impl Card {
                 Ok(()) => {
                     let batch = Bytes::from(batch);
                     let mut inside = frame::Frames::of(&batch);
-                    inside.by_ref().for_each(|place| networks.send(self.port, batch.slice(place), now));
+                    inside.by_ref().for_each(|place| networks.send(self.port, cut(&batch, place), now));
                     if inside.is_over() { batch.len() as u32 } else { FAULTED }
                 }
                 Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
@@ -119,5 +123,25 @@ impl Card {
             networks.take(self.port);
         }
         Ok(())
+    }
+}
+
+/// Takes a frame out of a batch. Small ones are copied: a frame that waits must not keep a batch of which nothing else is left.
+fn cut(batch: &Bytes, place: Range<usize>) -> Bytes {
+    if place.len() >= batch.len() / PART { batch.slice(place) } else { Bytes::copy_from_slice(&batch[place]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PART, cut};
+    use bytes::Bytes;
+
+    #[test]
+    fn a_small_frame_does_not_keep_its_batch() {
+        let batch = Bytes::from((0..=255).cycle().take(64 << 10).collect::<Vec<u8>>());
+        let small = cut(&batch, 8..68);
+        assert!(small == batch[8..68] && batch.is_unique());
+        let large = cut(&batch, 8..8 + batch.len() / PART);
+        assert!(large == batch[8..8 + batch.len() / PART] && !batch.is_unique());
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Networks: switches that carry Ethernet frames between cells, and between cells and *stations*, which are the host's.
 //!
-//! Everything here lies under the kernel lock. A frame is copied out of its sender's memory once; every queue that it stands in holds the same bytes. It passes the
+//! Everything here lies under the kernel lock. Every queue that a frame stands in holds the same bytes. It passes the
 //! sender's [guard](guard), crosses its [link](link) and is put into the [queues](queue) of whom it is for. Nobody waits: what finds no room is dropped and counted, and what is dropped is
 //! of whoever takes most room.
 
