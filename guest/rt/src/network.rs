@@ -94,10 +94,15 @@ impl Sender {
 
     /// Chooses the buffer of the next batch: the first, if the kernel has nothing of ours any more.
     fn settle(&mut self) -> Option<()> {
+        let ring = Ring::network_transmit();
+        if !ring.has_room() {
+            // Who sends without an exit in between would wait for room, or lose what it sends, until one happens.
+            doorbell();
+        }
         match self.last {
-            Some((last, _)) if Ring::network_transmit().taken(last).is_none() => {
+            Some((last, _)) if ring.taken(last).is_none() => {
                 // The others are posted, in order; the one after the last is free if its descriptor is.
-                Ring::network_transmit().has_room().then_some(())
+                ring.has_room().then_some(())
             }
             _ => {
                 (self.last, self.number) = (None, 0);

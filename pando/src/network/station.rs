@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 /// Frames that are carried under one lock.
 const BATCH: usize = 64;
-/// Bytes that may wait at the cell: half of what its port holds, so that nothing is lost there.
+/// Bytes that may wait at the cell, each frame with a part for itself: half of what its port holds, so that nothing is lost there.
 const WAITING: u64 = pando_kernel::limits::QUEUE_BYTES as u64 / 2;
+/// What each frame takes beside its bytes.
+const PART: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::limits::QUEUE_FRAMES) as u64;
 
 /// A plug.
 pub(crate) struct Plug {
@@ -31,7 +33,8 @@ impl Plug {
 
     /// Looks how much more the cell's port holds. Whoever is gone holds as much as one likes.
     fn ask(&mut self) {
-        let waiting = self.kernel.traffic(self.cell).ok().flatten().map_or(0, |traffic| traffic.waiting.bytes);
+        let waiting =
+            self.kernel.traffic(self.cell).ok().flatten().map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * PART);
         self.credit = WAITING.saturating_sub(waiting);
     }
 }
@@ -52,7 +55,7 @@ impl Outlet for Plug {
     }
 
     fn commit(&mut self, length: usize) {
-        self.credit = self.credit.saturating_sub(length as u64);
+        self.credit = self.credit.saturating_sub(length as u64 + PART);
         self.said.push(Bytes::copy_from_slice(self.room.get(..length).unwrap_or_default()));
         if self.said.len() >= BATCH {
             self.flush();
