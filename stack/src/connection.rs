@@ -108,6 +108,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Whether all that was given has arrived, the end included.
+    pub(crate) fn is_said(&self) -> bool {
+        let is_ending = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck)
+            || self.finishing && matches!(self.state, State::Established | State::CloseWait);
+        self.socket().send_queue() == 0 && !is_ending
+    }
+
     /// One with nothing said yet, whose socket is still to be told to listen or to connect.
     pub(crate) fn new(tuple: Tuple, single: Single, now: u64) -> Self {
         let mut connection = Self {

@@ -173,6 +173,11 @@ impl Stack {
         self.connections.get(&id).map_or(0, |connection| connection.socket().send_queue())
     }
 
+    /// Whether all that was given to any connection has arrived, the ends of those that have finished included.
+    pub fn is_said(&self) -> bool {
+        self.dirty.is_empty() && self.connections.values().all(|connection| connection.is_said())
+    }
+
     /// The other side will send no more than what can be read.
     pub fn has_finished(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_none_or(|connection| connection.has_finished())

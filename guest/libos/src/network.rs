@@ -113,7 +113,7 @@ impl Network {
         }
         let (sender, receiver) = card::open()?;
         let addresses = hosts(&shown);
-        sockets.set_hosts(addresses.iter().map(|(host, _)| *host).collect());
+        sockets.set_hosts(addresses.iter().map(|(host, _)| *host).collect(), seed as u16);
         let [a, b, c, d, e, f, ..] = shown.mac.to_le_bytes();
         let routers = routers(&shown);
         let config = Config {
@@ -132,6 +132,12 @@ impl Network {
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         self.stack.deadline()
+    }
+
+    /// Whether all has been said and heard that sockets which are closed left to say.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        self.connections.is_empty() && self.stack.is_said()
     }
 
     /// Makes the kernel look at what was sent, if that has waited long enough.

@@ -395,6 +395,23 @@ impl System {
         // What the host cannot take it says to whoever started the cell; the program is no more.
         self.take_over_all();
         let _ = self.files.sync_all();
+        self.say_last();
+    }
+
+    /// Lets the network say what programs have left to say: their connections outlive them, as on Linux, but not for ever.
+    fn say_last(&mut self) {
+        const LIMIT: u64 = 10_000_000_000;
+        let Some(network) = &mut self.network else { return };
+        self.files.sockets.close_all();
+        let end = clock::now().saturating_add(LIMIT);
+        loop {
+            let now = clock::now();
+            network.pump(&mut self.files.sockets, now);
+            if network.is_said() || now >= end {
+                return;
+            }
+            events::wait(network.deadline().map_or(end, |deadline| deadline.min(end)));
+        }
     }
 
     /// The deadline of a call that waits: what it was when the call was made first.

@@ -118,7 +118,10 @@ impl Switch {
 
     pub(super) fn plug(&mut self, cell: CellId, link: Link) -> Option<(u32, Addresses)> {
         let (index, addresses) = self.insert(Owner::Cell(cell), false, link)?;
-        self.places.insert(addresses.mac, index);
+        if self.places.insert(addresses.mac, index).is_some() {
+            // Somebody behind a station had said that it was there.
+            self.learned -= 1;
+        }
         Some((index, addresses))
     }
 
@@ -130,11 +133,20 @@ impl Switch {
 
     pub(super) fn unplug(&mut self, index: u32) -> Traffic {
         let traffic = self.traffic(index);
-        if self.ports.get_mut(index as usize).and_then(Option::take).is_some() {
-            self.free.push(index);
-            self.stations.retain(|station| *station != index);
-            self.places.retain(|_, place| *place != index);
-            self.learned = self.places.len().saturating_sub(self.ports.iter().flatten().filter(|port| port.addresses.is_some()).count());
+        let Some(port) = self.ports.get_mut(index as usize).and_then(Option::take) else { return traffic };
+        self.free.push(index);
+        match port.addresses {
+            Some(own) => {
+                self.places.remove(&own.mac);
+            }
+            None => {
+                let before = self.places.len();
+                self.stations.retain(|station| *station != index);
+                self.places.retain(|_, place| *place != index);
+                self.learned -= before - self.places.len();
+            }
+        }
+        if port.wire.under_way > 0 {
             self.delayed.retain(|Reverse(delayed)| delayed.sender != index);
         }
         traffic

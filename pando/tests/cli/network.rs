@@ -109,3 +109,47 @@ fn a_server_in_a_cell_is_reached_where_it_was_forwarded() {
     child.wait().expect("it is ours");
     assert!(page.as_ref().is_some_and(|page| page.contains(" 200 OK") && page.ends_with("from the cell\n")), "{page:?}");
 }
+
+#[test]
+fn datagrams_that_are_sent_at_once_all_arrive() {
+    const MANY: usize = 100;
+    if !kvm_is_there() {
+        return;
+    }
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
+    // So that what is lost is said, and not waited for.
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("it is no zero");
+    let port = socket.local_addr().expect("it has an address").port();
+    let script = format!(
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('10.77.0.1', {port})); s.send(b'x'); s.recv(1)\nfor i in range({MANY}): s.send(b'more')\ns.send(b'last'); s.recv(1)"
+    );
+    let cell =
+        std::thread::spawn(move || Case::new("/usr/bin/python3", &["-c", &script]).options(&["--allow", &format!("host:{port}")]).cell());
+    let mut room = [0; 8];
+    // The first is answered, so that the way is known to both; of what follows it, the last.
+    let (_, cells) = socket.recv_from(&mut room).expect("the first arrives");
+    socket.send_to(b"y", cells).expect("the way back is open");
+    let more = (0..).take_while(|_| socket.recv(&mut room).is_ok_and(|length| &room[..length] == b"more")).count();
+    socket.send_to(b"y", cells).expect("the way back is open");
+    let outcome = cell.join().expect("it does not panic");
+    assert_eq!((outcome.status, more), (0, MANY), "{}", outcome.errors);
+}
+
+#[test]
+fn what_a_program_sent_last_arrives_although_its_cell_has_ended() {
+    const BYTES: usize = 8_000_000;
+    if !kvm_is_there() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let port = listener.local_addr().expect("it has an address").port();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the cell connects");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).map(|_| bytes.len())
+    });
+    let script = format!("import socket; s = socket.create_connection(('10.77.0.1', {port})); s.sendall(b'x' * {BYTES})");
+    let outcome = Case::new("/usr/bin/python3", &["-c", &script]).options(&["--allow", &format!("host:{port}")]).cell();
+    assert_eq!(outcome.status, 0, "{}", outcome.errors);
+    assert_eq!(reader.join().expect("it does not panic").expect("the stream ends well"), BYTES);
+}

@@ -14,7 +14,7 @@ use crate::files::tree::node::NodeId;
 /// Ports below this are root's.
 const PRIVILEGED: u16 = 1024;
 /// Ports that are given to whoever asks for none.
-const GIVEN: core::ops::RangeInclusive<u16> = 32768..=60999;
+pub(super) const GIVEN: core::ops::RangeInclusive<u16> = 32768..=60999;
 /// How many names that are numbers there are.
 const NUMBERED_NAMES: u32 = 1 << 20;
 

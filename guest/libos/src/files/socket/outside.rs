@@ -10,6 +10,7 @@ use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::{Address, in_family, is_here, plain};
+use super::names::GIVEN;
 use super::queue::{Beside, Packet};
 use super::transfer::{Receiving, Sending};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
@@ -105,9 +106,26 @@ impl Outside {
 }
 
 impl Sockets {
-    /// Tells which addresses the cell has on its network.
-    pub fn set_hosts(&mut self, hosts: Vec<IpAddr>) {
+    /// Tells which addresses the cell has on its network, and after which port those begin that nobody chose: elsewhere others remember who had the same addresses before.
+    pub fn set_hosts(&mut self, hosts: Vec<IpAddr>, after: u16) {
         self.outside.hosts = hosts;
+        self.next_port = GIVEN.start() + after % (GIVEN.end() - GIVEN.start());
+    }
+
+    /// Closes all sockets that somebody in the cell has.
+    pub fn close_all(&mut self) {
+        let near: Vec<SocketId> = self
+            .sockets
+            .iter()
+            .enumerate()
+            .filter_map(|(index, socket)| {
+                let socket = socket.as_ref().filter(|socket| socket.far.is_none())?;
+                Some(SocketId { index, number: socket.number })
+            })
+            .collect();
+        for id in near {
+            self.close(id);
+        }
     }
 
     /// Takes the next thing that the network shall do.
