@@ -91,7 +91,7 @@ const LIMITS: Support = Partial("all are kept and told; those of open files, sta
 const SCHEDULING: Support = Partial("kept and told; there is nobody to share processors with");
 const RESIDENT: Support = Accepted("memory is not paged out");
 const NOT_PERMITTED: Support = Refused("not the program's to do: EPERM");
-const SOCKETS: Support = Partial("of Unix, and of TCP and UDP over the cell's own loopback; no raw packets");
+const SOCKETS: Support = Partial("of Unix, and of TCP and UDP over the cell's own loopback and its network; no raw packets, no ping");
 const URGENT: Support = Partial(
     "urgent bytes go through TCP alone, and send no `SIGURG`; sockets that were sent into each other and closed stay until the cell ends",
 );
