@@ -41,6 +41,12 @@ impl<'a> Frames<'a> {
         Frames { batch, next: 0 }
     }
 
+    /// Bytes of the batch that were looked at and were frames: where the next begins.
+    #[must_use]
+    pub const fn passed(&self) -> usize {
+        self.next
+    }
+
     /// Whether all of the batch was frames, as far as was looked.
     #[must_use]
     pub const fn is_over(&self) -> bool {

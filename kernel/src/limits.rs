@@ -69,6 +69,9 @@ pub const QUEUE_BYTES: usize = 4 << 20;
 /// Frames that wait at one port if they are small.
 pub const QUEUE_FRAMES: usize = 8192;
 
+/// Frames that one look at a cell's card puts into queues, a frame for everybody as many as there are ports: about a millisecond under the lock.
+pub const CARD_PIECE: usize = 4096;
+
 /// Bytes that are on their way on one link.
 pub const LINK_BYTES: usize = 4 << 20;
 

@@ -2,6 +2,7 @@
 //! The network card: moves batches of frames between a cell's rings and its port.
 
 use super::ring::RingState;
+use crate::limits::CARD_PIECE;
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, SpaceSet};
 use crate::network::{Networks, PortId};
@@ -23,6 +24,8 @@ pub(crate) struct Card {
     pub(crate) port: PortId,
     transmit: RingState,
     receive: RingState,
+    /// Bytes of the next transmit descriptor whose frames are sent already.
+    sent: usize,
     /// Bytes of the next receive descriptor that are filled already.
     filled: u32,
 }
@@ -31,10 +34,11 @@ impl Card {
     /// A card that is plugged in at a port.
     pub(crate) fn new(port: PortId) -> Card {
         let ring = |offset: usize| RingState::new(NETWORK_RINGS + offset as u64, NETWORK_DESCRIPTORS);
-        Card { port, transmit: ring(offset_of!(NetworkRings, transmit)), receive: ring(offset_of!(NetworkRings, receive)), filled: 0 }
+        let [transmit, receive] = [offset_of!(NetworkRings, transmit), offset_of!(NetworkRings, receive)].map(ring);
+        Card { port, transmit, receive, sent: 0, filled: 0 }
     }
 
-    /// Moves what can be moved; `true` if the cell should look. Bounded by the rings' lengths and the port's queue.
+    /// Moves what can be moved, in pieces of [`CARD_PIECE`]; `true` if the cell should look, and so if there is more: a cell with an event does not idle.
     ///
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
@@ -58,21 +62,33 @@ impl Card {
         now: Nanos,
     ) -> Result<bool, CopyError> {
         let mut moved = false;
+        let mut budget = CARD_PIECE;
         for _ in 0..self.transmit.length() {
             let Some(descriptor) = self.transmit.next(frames, memory) else { break };
             let mut batch = vec![0; descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize];
+            moved = true;
             let length = match memory.read(frames, descriptor.address, &mut batch, Behalf::Cell) {
+                // The cell may have made the descriptor shorter since its first frames went out.
                 Ok(()) => {
-                    let batch = Bytes::from(batch);
+                    let start = self.sent.min(batch.len());
+                    let batch = Bytes::from(batch).slice(start..);
                     let mut inside = frame::Frames::of(&batch);
-                    inside.by_ref().for_each(|place| networks.send(self.port, cut(&batch, place), now));
-                    if inside.is_over() { batch.len() as u32 } else { FAULTED }
+                    while budget > 0
+                        && let Some(place) = inside.next()
+                    {
+                        budget = budget.saturating_sub(networks.send(self.port, cut(&batch, place), now));
+                    }
+                    if budget == 0 && !inside.is_over() {
+                        self.sent = start + inside.passed();
+                        break;
+                    }
+                    if inside.is_over() { (start + batch.len()) as u32 } else { FAULTED }
                 }
                 Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
                 Err(later) => return Err(later),
             };
             self.transmit.take(frames, memory, length)?;
-            moved = true;
+            self.sent = 0;
         }
         Ok(moved)
     }

@@ -100,12 +100,10 @@ impl Networks {
         self.switches.get_mut(port.network.0 as usize).map(|switch| switch.unplug(port.index)).unwrap_or_default()
     }
 
-    /// A frame comes in at a port.
-    pub(crate) fn send(&mut self, port: PortId, frame: Bytes, now: Nanos) {
+    /// A frame comes in at a port. Returns how many ports it may go to: what it costs.
+    pub(crate) fn send(&mut self, port: PortId, frame: Bytes, now: Nanos) -> usize {
         let Networks { switches, woken } = self;
-        if let Some(switch) = switches.get_mut(port.network.0 as usize) {
-            switch.send(port.index, frame, now, woken);
-        }
+        switches.get_mut(port.network.0 as usize).map_or(1, |switch| switch.send(port.index, frame, now, woken))
     }
 
     /// The next frame that waits at a port, which stays there.

@@ -11,7 +11,7 @@ use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
-use crate::limits::LEARNED_ADDRESSES;
+use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES};
 use bytes::Bytes;
 use pando_abi::frame::ETHERNET_HEADER;
 use pando_machine::Nanos;
@@ -180,8 +180,14 @@ impl Switch {
         }
     }
 
-    /// A frame comes in at a port: past its guard and over its link.
-    pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) {
+    /// A frame comes in at a port: past its guard and over its link. Returns how many ports it may go to.
+    pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
+        let goes_to = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.stations.len() };
+        self.let_in(index, frame, now, woken);
+        goes_to
+    }
+
+    fn let_in(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) {
         let largest = ETHERNET_HEADER + usize::from(self.config.mtu);
         let Some(port) = self.port(index) else { return };
         port.traffic.sent.add(frame.len());
@@ -217,12 +223,16 @@ impl Switch {
     }
 
     pub(super) fn advance(&mut self, now: Nanos, woken: &mut Vec<CellId>) {
-        while self.next_arrival().is_some_and(|arrival| arrival <= now)
+        // What is left is due at once, after a pause for others.
+        let mut budget = CARD_PIECE;
+        while budget > 0
+            && self.next_arrival().is_some_and(|arrival| arrival <= now)
             && let Some(Reverse(Delayed { sender, taken, frame, .. })) = self.delayed.pop()
         {
             if let Some(port) = self.port(sender) {
                 port.wire.under_way -= taken;
             }
+            budget -= 1;
             self.forward(sender, &frame, woken);
         }
     }
@@ -238,10 +248,10 @@ impl Switch {
         match known.or_else(|| self.asked(frame)) {
             Some(place) => {
                 self.deliver(place, sender, frame, woken);
-                self.deliver_to_stations(|station| station != place, true, sender, frame, woken);
+                self.deliver_to_stations(|station, port| station != place && port.listens, sender, frame, woken);
             }
             None if target.is_group() => (0..self.ports.len() as u32).for_each(|index| self.deliver(index, sender, frame, woken)),
-            None => self.deliver_to_stations(|_| true, false, sender, frame, woken),
+            None => self.deliver_to_stations(|_, _| true, sender, frame, woken),
         }
     }
 
@@ -251,17 +261,10 @@ impl Switch {
         self.ports.get(index as usize)?.as_ref().filter(|port| port.addresses.is_some()).map(|_| index)
     }
 
-    fn deliver_to_stations(
-        &mut self,
-        is_meant: impl Fn(u32) -> bool,
-        listening: bool,
-        sender: u32,
-        frame: &Bytes,
-        woken: &mut Vec<CellId>,
-    ) {
+    fn deliver_to_stations(&mut self, is_meant: impl Fn(u32, &Port) -> bool, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
         for at in 0..self.stations.len() {
             let station = self.stations[at];
-            if is_meant(station) && (!listening || self.port(station).is_some_and(|port| port.listens)) {
+            if self.port(station).is_some_and(|port| is_meant(station, port)) {
                 self.deliver(station, sender, frame, woken);
             }
         }

@@ -4,7 +4,7 @@
 use crate::bench::{Bench, RECEIVED, ROOM, Ring, SENT, batch, packet};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::ring::FAULTED;
-use pando_kernel::limits::{QUEUE_BYTES, QUEUE_FRAMES};
+use pando_kernel::limits::{CARD_PIECE, QUEUE_BYTES, QUEUE_FRAMES};
 use pando_testing::lab::repetitions;
 
 #[test]
@@ -62,6 +62,27 @@ fn a_batch_that_is_none_sends_what_stands_before() {
         bench.send(0, &[packet(&a, &b, 60, 2)]);
         assert_eq!(bench.descriptor(1, Ring::Receive, 1).length, FAULTED);
         assert_eq!(bench.read(1, RECEIVED + 8, 60), packet(&a, &b, 60, 2));
+        bench.close();
+    }
+}
+
+#[test]
+fn more_frames_than_are_carried_at_once_all_go_out() {
+    for mut bench in Bench::both(2) {
+        let a = bench.addresses(0);
+        let mut everybody = packet(&a, &a, 34, 1);
+        everybody[..6].fill(0xff);
+        let many = CARD_PIECE;
+        // A batch of frames, then nonsense, and another: the look that ends in the middle of the first goes on there.
+        let mut bytes = batch(&vec![everybody; many]);
+        let length = bytes.len() as u32;
+        bytes.extend([0xff; 16]);
+        bench.write(0, SENT, &bytes);
+        bench.post(0, Ring::Transmit, SENT, length + 16);
+        bench.post(0, Ring::Transmit, SENT, length);
+        bench.kick(0);
+        assert_eq!((bench.taken(0, Ring::Transmit), bench.traffic(0).sent.frames), (2, 2 * many as u64));
+        assert_eq!([0, 1].map(|index| bench.descriptor(0, Ring::Transmit, index).length), [FAULTED, length]);
         bench.close();
     }
 }
