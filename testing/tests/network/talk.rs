@@ -5,7 +5,7 @@ use crate::world::World;
 use pando_kernel::network::link::{Link, PerMillion};
 use std::time::Duration;
 
-/// The sum of what `seq 1 200000` says.
+/// What makes a file that is larger than any packet.
 const NUMBERS: &str = "seq 1 200000";
 
 #[test]

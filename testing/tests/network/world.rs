@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells with busybox on one network.
 
-use pando_image::{Attributes, Builder, HostFile};
+use crate::common;
 use pando_kernel::cell::State;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, Config, ConsolePort, NetworkConfig, NetworkId, Stream};
-use pando_launch::{Calls, Program, Root, Template, Terminals, Volume};
+use pando_kernel::{CellId, Config, ConsolePort, NetworkConfig, NetworkId};
+use pando_launch::{Calls, Root};
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_testing::lab::{Lab, kvm_is_there};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// 1 GiB.
@@ -18,8 +17,7 @@ const ARENA: PageCount = PageCount(1 << 18);
 /// What a program may have: 128 MiB.
 const QUOTA: PageCount = PageCount(1 << 15);
 /// Busybox's names that scripts call.
-const APPLETS: [&str; 16] =
-    ["sh", "seq", "head", "sha256sum", "true", "sleep", "cat", "httpd", "wget", "nc", "mkdir", "wc", "dd", "echo", "tcpsvd", "rm"];
+const APPLETS: [&str; 7] = ["sh", "seq", "sha256sum", "sleep", "httpd", "wget", "mkdir"];
 
 /// Cells on one network.
 pub struct World {
@@ -35,11 +33,6 @@ pub struct Running {
     pub port: Arc<ConsolePort>,
 }
 
-fn busybox() -> PathBuf {
-    let places = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
-    places.into_iter().find(|place| place.exists()).expect("busybox is there")
-}
-
 impl World {
     /// A world where nothing runs. `None`: this machine has no KVM.
     pub fn new() -> Option<World> {
@@ -48,37 +41,14 @@ impl World {
             return None;
         }
         let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
-        let template = Template::boot(&lab.kernel).expect("the libOS boots");
-        while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
-            assert!(lab.turn(0), "the libOS waits for ever");
-        }
-        let file = HostFile::new(busybox()).expect("busybox can be read");
-        let mut files = Builder::new();
-        files.file("/bin/busybox", file.attributes(), file).expect("a fresh name");
-        for applet in APPLETS {
-            files.symlink(format!("/bin/{applet}"), Attributes::root(0o777), "busybox").expect("a fresh name");
-        }
-        files.directory("/tmp", Attributes::root(0o1777)).expect("a fresh name");
-        let volumes = vec![Volume::new("/", files.image().expect("a few files make an image"))];
-        let root = Root::new(&lab.kernel, template, volumes).expect("room for a root");
+        let root = common::root(&mut lab, &APPLETS);
         let network = lab.kernel.add_network(NetworkConfig::default()).expect("there are few");
         Some(World { lab, root, network })
     }
 
     /// Starts a script in a cell of its own, with a link of this kind.
     pub fn start(&mut self, script: &str, link: Link) -> Running {
-        let program = Program {
-            path: b"/bin/sh".to_vec(),
-            directory: b"/tmp".to_vec(),
-            arguments: ["sh", "-c", script].map(|word| word.into()).to_vec(),
-            environment: vec![b"PATH=/bin".to_vec()],
-            exports: Vec::new(),
-            terminals: Terminals::default(),
-            calls: Calls::default(),
-            user: 0,
-            group: 0,
-            memory: QUOTA,
-        };
+        let program = common::script(script, QUOTA, Calls::default());
         let id = program.prepare(&self.lab.kernel, &self.root).expect("room for a cell");
         let addresses = self.lab.kernel.plug(id, self.network, link).expect("it does not run yet");
         let port = self.lab.kernel.console(id).expect("it has a console");
@@ -98,17 +68,7 @@ impl World {
 
     /// What a program says on its standard output until it ends, with status 0 and no complaint.
     pub fn said(&mut self, program: &Running) -> String {
-        let outcome = self.lab.finish(program.id);
-        let (mut output, mut errors) = (Vec::new(), Vec::new());
-        while let Some((stream, bytes)) = program.port.receive() {
-            match stream {
-                Stream::Output => output.extend(bytes),
-                Stream::Errors => errors.extend(bytes),
-            }
-        }
-        let [output, errors] = [output, errors].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert_eq!((outcome.end.to_string(), &errors[..]), ("exited with status 0".into(), ""), "{output}");
-        output
+        common::said(&mut self.lab, program.id, &program.port)
     }
 
     /// Runs a script to its end.

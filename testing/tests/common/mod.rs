@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What tests with programs in cells share: busybox's shell, from the libOS's boot to what it has said.
+
+use pando_image::{Attributes, Builder, HostFile};
+use pando_kernel::cell::State;
+use pando_kernel::{CellId, ConsolePort, Stream};
+use pando_launch::{Calls, Program, Root, Template, Terminals, Volume};
+use pando_machine::PageCount;
+use pando_testing::lab::Lab;
+use std::path::PathBuf;
+
+fn busybox() -> PathBuf {
+    let places = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
+    places.into_iter().find(|place| place.exists()).expect("busybox is there")
+}
+
+/// A root with busybox under these names, in a lab whose vCPU 0 is driven until the libOS has booted.
+pub fn root(lab: &mut Lab, applets: &[&str]) -> Root {
+    let template = Template::boot(&lab.kernel).expect("the libOS boots");
+    while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
+        assert!(lab.turn(0), "the libOS waits for ever");
+    }
+    let file = HostFile::new(busybox()).expect("busybox can be read");
+    let mut files = Builder::new();
+    files.file("/bin/busybox", file.attributes(), file).expect("a fresh name");
+    for applet in applets {
+        files.symlink(format!("/bin/{applet}"), Attributes::root(0o777), "busybox").expect("a fresh name");
+    }
+    files.directory("/tmp", Attributes::root(0o1777)).expect("a fresh name");
+    let volumes = vec![Volume::new("/", files.image().expect("a few files make an image"))];
+    Root::new(&lab.kernel, template, volumes).expect("room for a root")
+}
+
+/// A script for the shell.
+pub fn script(script: &str, memory: PageCount, calls: Calls) -> Program {
+    Program {
+        path: b"/bin/sh".to_vec(),
+        directory: b"/tmp".to_vec(),
+        arguments: ["sh", "-c", script].map(|word| word.into()).to_vec(),
+        environment: vec![b"PATH=/bin".to_vec()],
+        exports: Vec::new(),
+        terminals: Terminals::default(),
+        calls,
+        user: 0,
+        group: 0,
+        memory,
+    }
+}
+
+/// What a program says on its standard output until it ends, with status 0 and no complaint.
+pub fn said(lab: &mut Lab, id: CellId, port: &ConsolePort) -> String {
+    let outcome = lab.finish(id);
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    while let Some((stream, bytes)) = port.receive() {
+        match stream {
+            Stream::Output => output.extend(bytes),
+            Stream::Errors => errors.extend(bytes),
+        }
+    }
+    let [output, errors] = [output, errors].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert_eq!((outcome.end.to_string(), &errors[..]), ("exited with status 0".into(), ""), "{output}");
+    output
+}
