@@ -21,6 +21,7 @@ use pando_stack::{
 
 use crate::errno::Errno;
 use crate::files::socket::outside::Wish;
+use crate::files::socket::transfer::giving;
 use crate::files::socket::{Socket, SocketId, Sockets};
 
 /// Bytes that a connection keeps of what arrived, and as many of what it sends: two of the largest packets.
@@ -258,15 +259,7 @@ impl Network {
             }
         }
         let stack = &mut self.stack;
-        sockets.take_out(far, &mut |bytes| {
-            let mut rest = bytes;
-            stack.send(id, &mut |room| {
-                let (piece, left) = rest.split_at(room.len().min(rest.len()));
-                room[..piece.len()].copy_from_slice(piece);
-                rest = left;
-                piece.len()
-            })
-        });
+        sockets.take_out(far, &mut |bytes| stack.send(id, &mut giving(bytes)));
         let is_said = sockets.get(far).is_ok_and(|socket| socket.queue.is_empty());
         match near {
             // Whoever had it has closed it.

@@ -12,7 +12,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::address::{Address, in_family, is_here, plain};
 use super::names::GIVEN;
 use super::queue::{Beside, Packet};
-use super::transfer::{Receiving, Sending};
+use super::transfer::{Receiving, Sending, giving};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
 use crate::errno::Errno;
 
@@ -303,15 +303,12 @@ impl Sockets {
         let Ok(socket) = self.get_mut(target) else { return };
         let from = Address::Internet(in_family(socket.family, there));
         let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()) };
-        let mut rest = bytes;
-        let mut give = |room: &mut [u8]| {
-            let (piece, left) = rest.split_at(room.len().min(rest.len()));
-            room[..piece.len()].copy_from_slice(piece);
-            rest = left;
-            piece.len()
-        };
+        // Others of the same batch may have taken the room that there was.
+        if socket.queue.used() >= socket.options.receive_buffer {
+            return;
+        }
         // Without memory it is lost.
-        if socket.queue.push_whole(bytes.len(), from, Beside { packet, ..Beside::default() }, &mut give).is_ok() {
+        if socket.queue.push_whole(bytes.len(), from, Beside { packet, ..Beside::default() }, &mut giving(bytes)).is_ok() {
             socket.pulse.input();
         }
     }

@@ -383,7 +383,7 @@ impl Sockets {
 }
 
 /// Hands out bytes.
-fn giving(bytes: &[u8]) -> impl FnMut(&mut [u8]) -> usize {
+pub fn giving(bytes: &[u8]) -> impl FnMut(&mut [u8]) -> usize {
     let mut rest = bytes;
     move |room| {
         let (piece, left) = rest.split_at(room.len().min(rest.len()));
