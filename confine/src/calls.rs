@@ -191,7 +191,8 @@ fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     let made = kinds.map(|(family, kind)| {
         SeccompRule::new(vec![equal(0, family)?, SeccompCondition::new(1, Dword, MaskedEq(TYPE), kind.into())?, equal(2, 0)?])
     });
-    let set = [(net::SOL_SOCKET, net::SO_LINGER), (net::IPPROTO_TCP as u32, net::TCP_NODELAY)];
-    let set = set.into_iter().map(|(level, name)| SeccompRule::new(vec![equal(1, level)?, equal(2, name)?]));
+    let of_sockets = [net::SO_LINGER, net::SO_KEEPALIVE].map(|name| (net::SOL_SOCKET, name));
+    let of_tcp = [net::TCP_NODELAY, net::TCP_KEEPIDLE, net::TCP_KEEPINTVL, net::TCP_KEEPCNT].map(|name| (net::IPPROTO_TCP as u32, name));
+    let set = of_sockets.into_iter().chain(of_tcp).map(|(level, name)| SeccompRule::new(vec![equal(1, level)?, equal(2, name)?]));
     Ok([(i64::from(nr::__NR_socket), rules(made.collect())?), (i64::from(nr::__NR_setsockopt), rules(set.collect())?)])
 }

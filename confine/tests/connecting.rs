@@ -2,11 +2,12 @@
 //! A confined process with a gateway makes the connections that it said, and listens nowhere. One test, because it binds this process for good.
 
 use pando_confine::{Needs, Paths, Ports, Reach, limit_calls, limit_paths};
-use rustix::net::sockopt::{set_socket_broadcast, set_tcp_nodelay};
+use rustix::net::sockopt::{set_socket_broadcast, set_socket_keepalive, set_tcp_keepidle, set_tcp_nodelay};
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 fn denied<T>(what: &str, outcome: Result<T, Error>) {
     assert_eq!(outcome.err().map(|error| error.kind()), Some(ErrorKind::PermissionDenied), "{what} was not refused");
@@ -28,6 +29,8 @@ fn who_connects_reaches_the_ports_that_it_said() {
 
     let mut stream = TcpStream::connect(to_open).expect("it was said");
     set_tcp_nodelay(&stream, true).expect("a gateway does");
+    set_socket_keepalive(&stream, true).expect("a gateway does");
+    set_tcp_keepidle(&stream, Duration::from_secs(60)).expect("a gateway does");
     let (mut other, _) = open.accept().expect("it listened before");
     stream.write_all(b"said").expect("it is open");
     drop(stream);

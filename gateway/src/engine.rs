@@ -128,6 +128,7 @@ impl Gateway {
         let mut engine =
             Engine { stack: Stack::new(config, 0), station, outside, inside: inside.clone(), start: Instant::now(), full: false };
         engine.run(&handle)?;
+        engine.outside.splices.close();
         let Outside { world, splices, flows, questions, unanswered, .. } = &engine.outside;
         let (refused, told) = world.refused();
         let stack = engine.stack.counts();
@@ -346,7 +347,8 @@ impl<S: Station> Engine<S> {
     /// Calls the cell for somebody of the host.
     fn ring(&mut self, socket: std::os::fd::OwnedFd, to: SocketAddr) {
         let Engine { stack, outside, inside, .. } = self;
-        let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+        // Who cannot be told what to do carries bytes all the same.
+        let _ = sockets::prepare(&socket);
         for _ in PORTS {
             outside.port = if outside.port == *PORTS.end() { *PORTS.start() } else { outside.port + 1 };
             let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: to };

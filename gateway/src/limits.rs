@@ -27,6 +27,12 @@ pub(crate) const LEAST_LEARNED: Duration = Duration::from_secs(600);
 pub(crate) const MOST_LEARNED: Duration = Duration::from_secs(86_400);
 /// How long a stranger that was let in may take for the rest of its handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(60);
+/// How long the host's side of a connection may be silent before it is asked whether it is still there: routers on the way forget who is silent for some minutes.
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
+/// Between two questions.
+pub(crate) const SILENCE_ASKED: Duration = Duration::from_secs(15);
+/// Questions without an answer that end the connection.
+pub(crate) const SILENCE_QUESTIONS: u32 = 4;
 /// How long, at its end, the gateway tries to deliver what it was given.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Frames that are taken in before anything else is done.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets of the host: none of them ever blocks.
 
-use crate::limits::BACKLOG;
+use crate::limits::{BACKLOG, SILENCE, SILENCE_ASKED, SILENCE_QUESTIONS};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_ipv6_v6only, set_socket_linger, set_socket_reuseaddr, set_tcp_nodelay};
+use rustix::net::sockopt::{
+    set_ipv6_v6only, set_socket_keepalive, set_socket_linger, set_socket_reuseaddr, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+    set_tcp_nodelay,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -22,12 +25,22 @@ fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd> {
 /// Starts to connect to a destination; [`Ready::OUT`](crate::poll::Ready) tells that it is done, or failed.
 pub(crate) fn call(to: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(to, SocketType::STREAM)?;
-    // The cell has decided already which bytes go together.
-    set_tcp_nodelay(&socket, true)?;
+    prepare(&socket)?;
     match connect(&socket, &to) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error),
     }
+}
+
+/// Sets what every connection to the host has.
+pub(crate) fn prepare(socket: &OwnedFd) -> Result<()> {
+    // Who sent these bytes to the gateway has decided already which go together.
+    set_tcp_nodelay(socket, true)?;
+    // The cell cannot ask by itself: its questions end at the gateway.
+    set_tcp_keepidle(socket, SILENCE)?;
+    set_tcp_keepintvl(socket, SILENCE_ASKED)?;
+    set_tcp_keepcnt(socket, SILENCE_QUESTIONS)?;
+    set_socket_keepalive(socket, true)
 }
 
 /// A socket that hears and speaks to one destination by datagrams.

@@ -110,6 +110,13 @@ impl Splices {
         self.named.keys().all(|id| stack.readable(*id) == 0)
     }
 
+    /// Ends all of them. Whoever of the host hears a cell that has not finished learns that it broke: what it heard is not all.
+    pub(crate) fn close(&mut self) {
+        for splice in self.list.drain().filter(|splice| !splice.cell_finished) {
+            sockets::reset(splice.socket);
+        }
+    }
+
     fn insert(&mut self, poll: &Poll, socket: OwnedFd, stage: Stage) -> Result<usize, Errno> {
         let entry = self.list.vacant_entry();
         let index = entry.key();

@@ -76,8 +76,10 @@ pub(crate) struct Connection {
     pub(crate) is_incoming: bool,
     /// Why it broke.
     pub(crate) failure: Failure,
-    /// Nobody knows its name any more, since then.
-    pub(crate) left: Option<u64>,
+    /// Nobody knows its name any more.
+    pub(crate) is_left: bool,
+    /// Nobody reads any more: since then, or since the other side took the last of what is left to be said.
+    deserted: Option<u64>,
     /// It stands among those that have something to say.
     pub(crate) is_dirty: bool,
     /// What its user will be told, as bits, in their order.
@@ -123,7 +125,8 @@ impl Connection {
             options: TcpOptions::default(),
             is_incoming: false,
             failure: Failure::Reset,
-            left: None,
+            is_left: false,
+            deserted: None,
             is_dirty: false,
             news: 0,
             has_news: false,
@@ -208,6 +211,7 @@ impl Connection {
         }
         if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
             self.answered = number;
+            self.deserted = self.deserted.map(|_| now);
         }
         let is_lost = self.steer.came(segment, progress, now);
         if is_lost {
@@ -305,8 +309,7 @@ impl Connection {
             let idle = self.heard.saturating_add(nanoseconds(keep_alive.idle));
             if now < idle { idle } else { idle.saturating_add(nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into())) }
         });
-        let half_closed = self.left.filter(|_| self.state == State::FinWait2).map(|left| left.saturating_add(limits::HALF_CLOSED));
-        [asked, self.probes(), given_up, silent, half_closed].into_iter().flatten().min()
+        [asked, self.probes(), given_up, silent, self.forsaken()].into_iter().flatten().min()
     }
 
     /// Whether the other side has not answered for too long.
@@ -316,8 +319,23 @@ impl Connection {
             let questions = nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into());
             now >= self.heard.saturating_add(nanoseconds(keep_alive.idle)).saturating_add(questions)
         });
-        let half_closed = self.state == State::FinWait2 && self.left.is_some_and(|left| now >= left.saturating_add(limits::HALF_CLOSED));
-        unanswered || silent || half_closed
+        unanswered || silent || self.forsaken().is_some_and(|moment| now >= moment)
+    }
+
+    /// When it is given up because nobody reads any more, and the other side neither takes what is left to be said nor finishes. Who takes nothing may well answer.
+    fn forsaken(&self) -> Option<u64> {
+        let since = self.deserted.filter(|_| self.stage == Stage::Open)?;
+        Some(since.saturating_add(if self.state == State::FinWait2 { limits::HALF_CLOSED } else { limits::DESERTED }))
+    }
+
+    /// Nobody will read any more.
+    pub(crate) fn desert(&mut self, now: u64) {
+        self.deserted.get_or_insert(now);
+    }
+
+    /// Whether nobody will read any more.
+    pub(crate) const fn is_deserted(&self) -> bool {
+        self.deserted.is_some()
     }
 
     fn patience(&self) -> u64 {

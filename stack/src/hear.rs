@@ -12,7 +12,7 @@ use crate::news;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::Said;
 use crate::strangers::{Manner, bare, read, without_payload};
-use crate::{ConnectionId, Doorkeeper, Outlet, Refusal, Stack, Tuple, Verdict};
+use crate::{ConnectionId, Doorkeeper, Failure, Outlet, Refusal, Stack, Tuple, Verdict};
 
 /// What is known of a frame beside its packet, and what is needed to answer it.
 pub(crate) struct Context<'a> {
@@ -196,9 +196,9 @@ impl Stack {
         }
         if connection.stage == Stage::Over {
             self.unhook(id);
-        } else if connection.left.is_some() && connection.socket().recv_queue() > 0 {
+        } else if connection.is_deserted() && connection.socket().recv_queue() > 0 {
             // Nobody will ever read it.
-            connection.abort();
+            self.break_off(id, Failure::Reset);
         }
     }
 
@@ -208,9 +208,9 @@ impl Stack {
         if connection.stage != Stage::Over || connection.owes_reset() {
             return;
         }
-        if connection.left.is_some() {
+        if connection.is_left {
             self.forget(id);
-        } else if connection.socket().recv_queue() == 0 {
+        } else if connection.socket().recv_queue() == 0 || connection.is_deserted() {
             self.news.add(id, connection, news::CLOSED);
         }
     }

@@ -30,6 +30,8 @@ pub(crate) const LINGER: u64 = 60 * SECOND;
 pub(crate) const LINGERING: usize = 16_384;
 /// How long the other side of a connection that nobody here knows any more may keep its half open: Linux's `tcp_fin_timeout`.
 pub(crate) const HALF_CLOSED: u64 = 60 * SECOND;
+/// How long the other side of a connection whose end here is closed may take nothing of what is left to be said, though it answers: some minutes, as on Linux.
+pub(crate) const DESERTED: u64 = 300 * SECOND;
 
 /// How long an acknowledgement waits for words to go with: Linux's shortest.
 pub(crate) const ACKNOWLEDGES: u64 = 40 * SECOND / 1000;

@@ -39,7 +39,7 @@ impl News {
 
     /// There is news of a connection, unless nobody wants to know.
     pub(crate) fn add(&mut self, id: ConnectionId, connection: &mut Connection, bit: u8) {
-        if connection.left.is_some() {
+        if connection.is_left {
             return;
         }
         connection.news |= bit;

@@ -191,11 +191,21 @@ impl Stack {
         }
     }
 
+    /// Nobody will read any more, though there may be more to send: what is unread or still arrives breaks the connection (RST), and so does an other side that
+    /// takes nothing for some minutes.
+    pub fn desert(&mut self, id: ConnectionId, now: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.desert(now);
+        self.look(id, now);
+        self.stir(id);
+    }
+
     /// Nobody will read or send any more, and the name is forgotten: what was given is still sent, and what is unread or still arrives breaks the
     /// connection (RST).
     pub fn leave(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.left = Some(now);
+        connection.desert(now);
+        connection.is_left = true;
         connection.news = 0;
         if connection.stage == Stage::Over {
             return self.forget(id);
@@ -209,7 +219,7 @@ impl Stack {
     /// Breaks the connection (RST), and forgets its name.
     pub fn abort(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        (connection.left, connection.news) = (Some(0), 0);
+        (connection.is_left, connection.news) = (true, 0);
         connection.abort();
         self.unhook(id);
         self.stir(id);

@@ -229,6 +229,53 @@ fn what_the_cell_said_last_is_delivered_at_the_end() {
 }
 
 #[test]
+fn what_the_cell_could_not_finish_does_not_look_whole() {
+    let (heard, hears) = mpsc::channel();
+    let port = serve(move |mut stream| {
+        let mut all = Vec::new();
+        let outcome = stream.read_to_end(&mut all).map_err(|error| error.kind());
+        let _ = heard.send((outcome, all.len()));
+    });
+    let mut cell = Cell::new(&[format!("host:{port}")], &["0:80"], &[]);
+    cell.echo_at(80);
+    let to = cell.forwards[0];
+    let client = thread::spawn(move || {
+        let mut stream = TcpStream::connect(to).expect("the gateway listens");
+        stream.write_all(b"half of it").expect("the cell hears");
+        let mut all = Vec::new();
+        (stream.read_to_end(&mut all).map_err(|error| error.kind()), all.len())
+    });
+    let id = cell.connect_host(port);
+    cell.say(id, b"half of it", false);
+    cell.until(|cell| cell.has_said(id).then_some(()));
+    cell.until(|cell| cell.connections.keys().copied().find(|other| *other != id));
+    let called = cell.connections.keys().copied().find(|other| *other != id).expect("it was just seen");
+    cell.until(|cell| (cell.connection(called).heard.len() == 10 && cell.has_said(called)).then_some(()));
+    // It is killed.
+    cell.stop();
+    assert_eq!(hears.recv(), Ok((Err(ErrorKind::ConnectionReset), 10)));
+    assert_eq!(client.join().expect("it does not panic"), (Err(ErrorKind::ConnectionReset), 10));
+}
+
+/// The timers of the connections of this process to a port of the host's, as `/proc/net/tcp` shows them: the second kind is that of keeping alive.
+fn timers_towards(port: u16) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let (to, is_open) = (format!(":{port:04X}"), "01");
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[2].ends_with(&to) && row[3] == is_open).map(|row| row[5][..2].to_owned()).collect()
+}
+
+#[test]
+fn a_host_that_is_silent_is_asked_whether_it_is_there() {
+    let port = serve(echo);
+    let mut cell = cell_with(port);
+    let id = cell.connect_host(port);
+    cell.say(id, b"x", false);
+    cell.until(|cell| (cell.connection(id).heard == b"x").then_some(()));
+    cell.until(|_| (timers_towards(port) == ["02"]).then_some(()));
+}
+
+#[test]
 fn a_cell_is_called_from_the_gateways_address() {
     let mut cell = Cell::new(&[], &["0:80"], &[]);
     cell.echo_at(80);

@@ -264,7 +264,7 @@ impl Network {
         match near {
             // Whoever had it has closed it.
             None if is_said => self.drop_connection(far, id, sockets, false, now),
-            None => {}
+            None => self.stack.desert(id, now),
             Some(_) => {
                 if is_said && sockets.get(far).is_ok_and(|socket| socket.finished) {
                     self.stack.finish(id, now);

@@ -257,6 +257,39 @@ fn a_reader_that_rests_starts_a_sender_again_that_has_finished() {
     assert!(net.end(0, client).received == noise(100 << 10, 1));
 }
 
+/// Whoever answers, but takes nothing, keeps nobody's memory for ever.
+#[test]
+fn what_is_left_to_be_said_waits_some_minutes_for_a_reader_that_rests() {
+    for is_known in [false, true] {
+        let mut net = Net::pair(Link::GOOD, 1);
+        let (client, server) = net.open();
+        net.hosts[1].ends.get_mut(&server).unwrap().is_deaf = true;
+        net.say(0, client, &noise(120 << 10, 1));
+        net.run_for(SECOND);
+        let now = net.now;
+        if is_known {
+            net.hosts[0].stack.desert(client, now);
+        } else {
+            net.hosts[0].stack.leave(client, now);
+        }
+        // It takes a little now and then: it is waited for.
+        for _ in 0..2 {
+            net.run_for(250 * SECOND);
+            assert_eq!(net.hosts[0].stack.counts().connections, 1);
+            let mut rest = 20 << 10;
+            net.hosts[1].stack.receive(server, &mut |piece| {
+                let taken = piece.len().min(rest);
+                rest -= taken;
+                taken
+            });
+        }
+        net.run_for(310 * SECOND);
+        assert_eq!((net.hosts[0].stack.counts().connections, net.end(1, server).failure), (0, Some(Failure::Reset)));
+        let told = net.end(0, client);
+        assert_eq!((told.failure, told.is_closed), if is_known { (Some(Failure::TimedOut), true) } else { (None, false) });
+    }
+}
+
 #[test]
 fn a_lost_last_word_is_said_again() {
     let mut net = Net::pair(Link::GOOD, 1);

@@ -14,8 +14,8 @@ fn busybox() -> PathBuf {
     places.into_iter().find(|place| place.exists()).expect("busybox is there")
 }
 
-/// A root with busybox under these names, in a lab whose vCPU 0 is driven until the libOS has booted.
-pub fn root(lab: &mut Lab, applets: &[&str]) -> Root {
+/// A root with busybox under these names and some files of the host, in a lab whose vCPU 0 is driven until the libOS has booted.
+pub fn root(lab: &mut Lab, applets: &[&str], others: &[PathBuf]) -> Root {
     let template = Template::boot(&lab.kernel).expect("the libOS boots");
     while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
         assert!(lab.turn(0), "the libOS waits for ever");
@@ -25,6 +25,11 @@ pub fn root(lab: &mut Lab, applets: &[&str]) -> Root {
     files.file("/bin/busybox", file.attributes(), file).expect("a fresh name");
     for applet in applets {
         files.symlink(format!("/bin/{applet}"), Attributes::root(0o777), "busybox").expect("a fresh name");
+    }
+    for other in others {
+        let file = HostFile::new(other).expect("it can be read");
+        let name = other.file_name().expect("a file has a name").to_string_lossy();
+        files.file(format!("/{name}"), file.attributes(), file).expect("a fresh name");
     }
     files.directory("/tmp", Attributes::root(0o1777)).expect("a fresh name");
     let volumes = vec![Volume::new("/", files.image().expect("a few files make an image"))];

@@ -3,5 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod grove;
+mod outsider;
 mod talk;
 mod world;

@@ -5,11 +5,12 @@ use crate::common;
 use pando_kernel::cell::State;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, Config, ConsolePort, NetworkConfig, NetworkId};
+use pando_kernel::{CellId, Config, ConsolePort, End, NetworkConfig, NetworkId};
 use pando_launch::{Calls, Root};
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_testing::lab::{Lab, kvm_is_there};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// 1 GiB.
@@ -17,11 +18,28 @@ const ARENA: PageCount = PageCount(1 << 18);
 /// What a program may have: 128 MiB.
 const QUOTA: PageCount = PageCount(1 << 15);
 /// Busybox's names that scripts call.
-const APPLETS: [&str; 7] = ["sh", "seq", "sha256sum", "sleep", "httpd", "wget", "mkdir"];
+const APPLETS: [&str; 9] = ["sh", "seq", "sha256sum", "sleep", "httpd", "wget", "mkdir", "nc", "head"];
+
+/// How large a world is, and what it has.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// Physical memory.
+    pub arena: PageCount,
+    pub network: NetworkConfig,
+    /// Files of the host that all cells see, in their root.
+    pub files: Vec<PathBuf>,
+}
+
+impl Default for Extent {
+    fn default() -> Extent {
+        Extent { arena: ARENA, network: NetworkConfig::default(), files: Vec::new() }
+    }
+}
 
 /// Cells on one network.
 pub struct World {
     pub lab: Lab,
+    arena: PageCount,
     root: Root,
     pub network: NetworkId,
 }
@@ -36,19 +54,29 @@ pub struct Running {
 impl World {
     /// A world where nothing runs. `None`: this machine has no KVM.
     pub fn new() -> Option<World> {
+        World::with(Extent::default())
+    }
+
+    /// One of such a size. `None`: this machine has no KVM.
+    pub fn with(extent: Extent) -> Option<World> {
         if !kvm_is_there() {
-            eprintln!("left out: no KVM here");
             return None;
         }
-        let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
-        let root = common::root(&mut lab, &APPLETS);
-        let network = lab.kernel.add_network(NetworkConfig::default()).expect("there are few");
-        Some(World { lab, root, network })
+        let Extent { arena, network, files } = extent;
+        let mut lab = Lab::kvm(arena, 1, Config::default(), Omit::NOTHING);
+        let root = common::root(&mut lab, &APPLETS, &files);
+        let network = lab.kernel.add_network(network).expect("there are few");
+        Some(World { lab, arena, root, network })
     }
 
     /// Starts a script in a cell of its own, with a link of this kind.
     pub fn start(&mut self, script: &str, link: Link) -> Running {
-        let program = common::script(script, QUOTA, Calls::default());
+        self.start_with(script, link, QUOTA)
+    }
+
+    /// The same, with so much memory.
+    pub fn start_with(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
+        let program = common::script(script, quota, Calls::default());
         let id = program.prepare(&self.lab.kernel, &self.root).expect("room for a cell");
         let addresses = self.lab.kernel.plug(id, self.network, link).expect("it does not run yet");
         let port = self.lab.kernel.console(id).expect("it has a console");
@@ -59,9 +87,14 @@ impl World {
 
     /// Starts a server, and lets it run until it waits.
     pub fn serve(&mut self, script: &str, link: Link) -> Running {
-        let server = self.start(script, link);
+        self.serve_with(script, link, QUOTA)
+    }
+
+    /// The same, with so much memory.
+    pub fn serve_with(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
+        let server = self.start_with(script, link, quota);
         while !matches!(self.lab.kernel.inspect(server.id), Ok((State::Idle { .. }, ..))) {
-            assert!(self.lab.turn(0), "it neither runs nor waits");
+            assert!(self.lab.turn(0) && self.lab.kernel.inspect(server.id).is_ok(), "it has ended: {}", self.said(&server));
         }
         server
     }
@@ -75,5 +108,16 @@ impl World {
     pub fn run(&mut self, script: &str) -> String {
         let program = self.start(script, Link::default());
         self.said(&program)
+    }
+
+    /// Ends a cell.
+    pub fn end(&mut self, program: &Running) {
+        self.lab.kernel.end(program.id, End::Killed).expect("it lives");
+        self.lab.finish(program.id);
+    }
+
+    /// Frames that are somebody's, but for those of blocks, which nobody has to give back.
+    pub fn owned(&self) -> PageCount {
+        self.arena - self.lab.kernel.free() - self.lab.kernel.registry().used
     }
 }

@@ -21,7 +21,7 @@ const APPLETS: [&str; 9] = ["sh", "seq", "sort", "head", "sha256sum", "true", "k
 /// What a script says on standard output, run by busybox's shell in a cell of its own that ends with status 0.
 fn said(script: &str, calls: Calls) -> String {
     let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
-    let root = common::root(&mut lab, &APPLETS);
+    let root = common::root(&mut lab, &APPLETS, &[]);
     let cell = common::script(script, QUOTA, calls).prepare(&lab.kernel, &root).expect("room for a cell");
     let port = lab.kernel.console(cell).expect("it has a console");
     port.close_input();
