@@ -19,9 +19,14 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// The index of no port: there are not so many.
+const NOBODY: u32 = u32::MAX;
+
 /// What is plugged in somewhere.
 struct Port {
     owner: Owner,
+    /// Which of those that were ever plugged in it is.
+    serial: u64,
     /// What it may send in the name of; `None`: anybody's.
     addresses: Option<Addresses>,
     /// It gets every frame.
@@ -37,6 +42,8 @@ pub(super) struct Delayed {
     /// Which of those that arrive at once is first.
     order: u64,
     sender: u32,
+    /// Which sender there: frames outlive whoever sent them.
+    serial: u64,
     /// Bytes that it takes of its link; a double takes none.
     taken: usize,
     frame: Bytes,
@@ -82,6 +89,8 @@ pub(super) struct Switch {
     delayed: BinaryHeap<Reverse<Delayed>>,
     /// Frames that were delayed so far.
     order: u64,
+    /// How many were plugged in so far.
+    plugged: u64,
 }
 
 impl Switch {
@@ -95,6 +104,7 @@ impl Switch {
             learned: 0,
             delayed: BinaryHeap::new(),
             order: 0,
+            plugged: 0,
         }
     }
 
@@ -112,7 +122,9 @@ impl Switch {
         let guarded = matches!(owner, Owner::Cell(_)).then_some(addresses);
         let wire = Wire::new(link, self.config.seed.wrapping_add(index.into()));
         let queue = Box::<RoundRobin>::default();
-        self.ports[index as usize] = Some(Port { owner, addresses: guarded, listens, wire, queue, traffic: Traffic::default() });
+        self.plugged += 1;
+        let (serial, traffic) = (self.plugged, Traffic::default());
+        self.ports[index as usize] = Some(Port { owner, serial, addresses: guarded, listens, wire, queue, traffic });
         Some((index, addresses))
     }
 
@@ -145,9 +157,6 @@ impl Switch {
                 self.places.retain(|_, place| *place != index);
                 self.learned -= before - self.places.len();
             }
-        }
-        if port.wire.under_way > 0 {
-            self.delayed.retain(|Reverse(delayed)| delayed.sender != index);
         }
         traffic
     }
@@ -203,10 +212,10 @@ impl Switch {
             Crossing::Now => self.forward(index, &frame, woken),
             Crossing::Later(arrival, again) => {
                 port.wire.under_way += frame.len();
-                let taken = frame.len();
-                self.delay(Delayed { arrival, order: 0, sender: index, taken, frame: frame.clone() });
+                let (serial, taken) = (port.serial, frame.len());
+                self.delay(Delayed { arrival, order: 0, sender: index, serial, taken, frame: frame.clone() });
                 if let Some(arrival) = again {
-                    self.delay(Delayed { arrival, order: 0, sender: index, taken: 0, frame });
+                    self.delay(Delayed { arrival, order: 0, sender: index, serial, taken: 0, frame });
                 }
             }
             Crossing::Lost | Crossing::Full => port.traffic.lost += 1,
@@ -227,13 +236,17 @@ impl Switch {
         let mut budget = CARD_PIECE;
         while budget > 0
             && self.next_arrival().is_some_and(|arrival| arrival <= now)
-            && let Some(Reverse(Delayed { sender, taken, frame, .. })) = self.delayed.pop()
+            && let Some(Reverse(Delayed { sender, serial, taken, frame, .. })) = self.delayed.pop()
         {
-            if let Some(port) = self.port(sender) {
-                port.wire.under_way -= taken;
-            }
             budget -= 1;
-            self.forward(sender, &frame, woken);
+            match self.port(sender).filter(|port| port.serial == serial) {
+                Some(port) => {
+                    port.wire.under_way -= taken;
+                    self.forward(sender, &frame, woken);
+                }
+                // Whoever sent it has gone, and it may be the last of what it said.
+                None => self.forward(NOBODY, &frame, woken),
+            }
         }
     }
 

@@ -97,6 +97,13 @@ impl Bench {
         Lab::both().into_iter().map(build).collect()
     }
 
+    /// One more cell, as the last. Returns its index.
+    pub fn add(&mut self, link: Link) -> usize {
+        self.cells.push(start(&mut self.lab, self.network, link));
+        self.seen.push(0);
+        self.cells.len() - 1
+    }
+
     /// Leaves a cell to the caller.
     pub fn remove(&mut self, cell: usize) -> (CellId, Addresses) {
         self.seen.remove(cell);
@@ -154,11 +161,17 @@ impl Bench {
         assert_eq!(state, State::Idle { until: Nanos::NEVER });
     }
 
-    /// Sends frames as one batch.
-    pub fn send(&mut self, cell: usize, frames: &[Vec<u8>]) {
+    /// Posts frames as one batch, which are sent when the cell next runs.
+    pub fn post_frames(&self, cell: usize, frames: &[Vec<u8>]) {
         let bytes = batch(frames);
         self.write(cell, SENT, &bytes);
         self.post(cell, Ring::Transmit, SENT, bytes.len() as u32);
+        self.lab.kernel.raise(self.cells[cell].0, Event::Terminate);
+    }
+
+    /// Sends frames as one batch.
+    pub fn send(&mut self, cell: usize, frames: &[Vec<u8>]) {
+        self.post_frames(cell, frames);
         self.kick(cell);
     }
 

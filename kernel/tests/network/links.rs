@@ -2,8 +2,8 @@
 //! Links that delay, lose, double and reorder.
 
 use crate::bench::{Bench, packet};
-use pando_kernel::NetworkConfig;
 use pando_kernel::network::link::{Link, PerMillion};
+use pando_kernel::{End, NetworkConfig};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -18,6 +18,27 @@ fn a_delayed_frame_arrives_when_its_time_has_come() {
         bench.send(0, std::slice::from_ref(&frame));
         assert!(bench.lab.kernel.now() >= sent + link.delay);
         assert_eq!(bench.received(1), [[frame]]);
+        bench.close();
+    }
+}
+
+#[test]
+fn what_is_on_its_way_arrives_although_its_sender_has_gone() {
+    let link = Link { delay: Duration::from_millis(20), ..Link::default() };
+    for mut bench in Bench::with(2, NetworkConfig::default(), link) {
+        let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
+        bench.listen(1, 1);
+        bench.post_frames(0, &[packet(&a, &b, 60, 1)]);
+        while bench.traffic(0).sent.frames == 0 {
+            assert!(bench.lab.turn(0), "it sends");
+        }
+        let (id, _) = bench.remove(0);
+        bench.lab.kernel.end(id, End::Killed).expect("it idles");
+        // Who comes in its place is somebody else.
+        let newcomer = bench.add(link);
+        assert_eq!(bench.addresses(newcomer), a);
+        bench.send(newcomer, &[packet(&a, &b, 60, 2)]);
+        assert_eq!(bench.receive_all(0), [packet(&a, &b, 60, 1), packet(&a, &b, 60, 2)]);
         bench.close();
     }
 }

@@ -3,7 +3,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod faults;
 mod grove;
 mod outsider;
+mod peer;
 mod talk;
 mod world;
