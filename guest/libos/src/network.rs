@@ -146,28 +146,34 @@ impl Network {
         self.sender.hurry();
     }
 
-    /// Does all that can be done now.
-    pub fn pump(&mut self, sockets: &mut Sockets, now: u64) {
+    /// Does all that can be done now. Returns whether anything has changed for those who wait.
+    pub fn pump(&mut self, sockets: &mut Sockets, now: u64) -> bool {
         let stirred = sockets.take_stirred();
         sockets.set_at_work(true);
         let Network { stack, sender, receiver, .. } = self;
         let mut door = Door(sockets);
         receiver.receive(&mut |frame| stack.take(frame, now, &mut door, &mut Out(sender)));
-        self.hear(sockets, now);
+        let mut changed = self.hear(sockets, now);
         while let Some(wish) = sockets.next_wish() {
             self.fulfil(wish, sockets, now);
+            changed = true;
         }
-        stirred.into_iter().for_each(|far| self.look(far, sockets, now));
+        for far in stirred {
+            changed |= self.look(far, sockets, now);
+        }
         self.stack.run(now, &mut Out(&mut self.sender));
         // What was said may have made room, or ended something.
-        self.hear(sockets, now);
+        changed |= self.hear(sockets, now);
         sockets.set_at_work(false);
         self.sender.post();
+        changed
     }
 
-    /// Passes on what the stack says has happened.
-    fn hear(&mut self, sockets: &mut Sockets, now: u64) {
+    /// Passes on what the stack says has happened. Returns whether anything has.
+    fn hear(&mut self, sockets: &mut Sockets, now: u64) -> bool {
+        let mut changed = false;
         while let Some(happening) = self.stack.next_happening() {
+            changed = true;
             match happening {
                 Happening::Accepted(id) => self.accept(id, sockets),
                 Happening::Opened(id) => {
@@ -186,7 +192,7 @@ impl Network {
                 }
                 Happening::Failed(id, failure) => {
                     if let Some(far) = self.far.get(&id).copied() {
-                        self.carry_in(far, id, sockets);
+                        let _ = self.carry_in(far, id, sockets);
                         sockets.failed(far, error_of(failure));
                     }
                 }
@@ -202,6 +208,7 @@ impl Network {
                 Happening::Echo(_) => {}
             }
         }
+        changed
     }
 
     /// Lets a stranger wait at its listener.
@@ -238,19 +245,20 @@ impl Network {
         }
     }
 
-    /// Looks at a far socket to which something has happened, or to whose connection.
-    fn look(&mut self, far: SocketId, sockets: &mut Sockets, now: u64) {
-        let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return };
-        let Ok(socket) = sockets.get(far) else { return };
+    /// Looks at a far socket to which something has happened, or to whose connection. Returns whether bytes have moved, or it is over.
+    fn look(&mut self, far: SocketId, sockets: &mut Sockets, now: u64) -> bool {
+        let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return false };
+        let Ok(socket) = sockets.get(far) else { return false };
         if socket.error.is_some() {
-            return self.drop_connection(far, id, sockets, true, now);
+            self.drop_connection(far, id, sockets, true, now);
+            return true;
         }
         let near = sockets.near(far);
         if !is_open {
             if near.is_none() {
                 self.drop_connection(far, id, sockets, true, now);
             }
-            return;
+            return near.is_none();
         }
         if let Some(near) = near.and_then(|near| sockets.get(near).ok()).map(options).filter(|options| *options != told) {
             self.stack.set(id, near);
@@ -259,27 +267,39 @@ impl Network {
             }
         }
         let stack = &mut self.stack;
-        sockets.take_out(far, &mut |bytes| stack.send(id, &mut giving(bytes)));
+        let mut sent = 0;
+        sockets.take_out(far, &mut |bytes| {
+            let taken = stack.send(id, &mut giving(bytes));
+            sent += taken;
+            taken
+        });
         let is_said = sockets.get(far).is_ok_and(|socket| socket.queue.is_empty());
         match near {
             // Whoever had it has closed it.
-            None if is_said => self.drop_connection(far, id, sockets, false, now),
-            None => self.stack.desert(id, now),
+            None if is_said => {
+                self.drop_connection(far, id, sockets, false, now);
+                true
+            }
+            None => {
+                self.stack.desert(id, now);
+                sent > 0
+            }
             Some(_) => {
                 if is_said && sockets.get(far).is_ok_and(|socket| socket.finished) {
                     self.stack.finish(id, now);
                 }
-                self.carry_in(far, id, sockets);
+                self.carry_in(far, id, sockets) || sent > 0
             }
         }
     }
 
-    /// Carries what has arrived to the socket that it is for.
-    fn carry_in(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets) {
+    /// Carries what has arrived to the socket that it is for. Returns whether any has, or the end.
+    fn carry_in(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets) -> bool {
         let stack = &mut self.stack;
         let waiting = stack.readable(id);
+        let mut carried = 0;
         if waiting > 0 {
-            sockets.send_on(far, waiting, &mut |room| {
+            carried = sockets.send_on(far, waiting, &mut |room| {
                 let mut filled = 0;
                 stack.receive(id, &mut |bytes| {
                     let count = bytes.len().min(room.len() - filled);
@@ -289,9 +309,11 @@ impl Network {
                 })
             });
         }
-        if stack.readable(id) == 0 && stack.has_finished(id) {
+        let is_over = stack.readable(id) == 0 && stack.has_finished(id);
+        if is_over {
             sockets.finished(far);
         }
+        carried > 0 || is_over
     }
 
     /// Forgets a connection that nobody in the cell has any more.

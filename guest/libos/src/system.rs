@@ -316,8 +316,9 @@ impl System {
 
     /// Lets the network do what it can, and wakes whom that concerns.
     pub(crate) fn pump(&mut self) {
-        if let Some(network) = &mut self.network {
-            network.pump(&mut self.files.sockets, clock::now());
+        if let Some(network) = &mut self.network
+            && network.pump(&mut self.files.sockets, clock::now())
+        {
             self.wake(Channel::Sockets);
         }
     }

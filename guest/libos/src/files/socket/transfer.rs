@@ -127,23 +127,25 @@ impl Sockets {
         if sending.length == 0 {
             return Ok(0);
         }
-        match self.get_mut(peer) {
-            Ok(other) if !(other.reads_ended && other.sends_ended) => {
-                let room = limit.saturating_sub(other.queue.used()).min(sending.length);
-                match room {
-                    0 => Err(Errno::EAGAIN),
-                    _ if sending.urgent && room == sending.length => other.take_urgent(room - 1, sending.give),
-                    _ => other.take_in(room, Beside::default(), sending.give),
-                }
-            }
+        let room = match self.get(peer) {
+            Ok(other) if !(other.reads_ended && other.sends_ended) => limit.saturating_sub(other.queue.used()).min(sending.length),
             // Nobody reads it: that is the answer to the next.
             other => {
-                if let Ok(other) = other {
-                    other.reset(Errno::ECONNRESET);
+                if other.is_ok() {
+                    self.get_mut(peer)?.reset(Errno::ECONNRESET);
                 }
                 self.break_off(id);
-                Ok(sending.length)
+                return Ok(sending.length);
             }
+        };
+        if room == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let other = self.get_mut(peer)?;
+        if sending.urgent && room == sending.length {
+            other.take_urgent(room - 1, sending.give)
+        } else {
+            other.take_in(room, Beside::default(), sending.give)
         }
     }
 
