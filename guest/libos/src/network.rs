@@ -24,8 +24,8 @@ use crate::files::socket::outside::Wish;
 use crate::files::socket::transfer::giving;
 use crate::files::socket::{Socket, SocketId, Sockets};
 
-/// Bytes that a connection keeps of what arrived, and as many of what it sends: two of the largest packets.
-const BUFFER: usize = 128 << 10;
+/// Bytes that a connection keeps of what arrived, and as many of what it sends: four of the largest packets, so that several go in one exit.
+const BUFFER: usize = 256 << 10;
 
 /// What part of the cell's memory all connections together may keep: one in so many.
 const MEMORY_PART: usize = 8;

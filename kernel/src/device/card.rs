@@ -38,7 +38,8 @@ impl Card {
         Card { port, transmit, receive, sent: 0, filled: 0 }
     }
 
-    /// Moves what can be moved, in pieces of [`CARD_PIECE`]; `true` if the cell should look, and so if there is more: a cell with an event does not idle.
+    /// Moves what can be moved, in pieces of [`CARD_PIECE`]; `true` if the cell should look, because frames have arrived or a full ring has room again, and so if there is more: a cell with an event does not
+    /// idle.
     ///
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
@@ -61,12 +62,12 @@ impl Card {
         networks: &mut Networks,
         now: Nanos,
     ) -> Result<bool, CopyError> {
-        let mut moved = false;
+        // Room where there was some is no news.
+        let was_full = self.transmit.is_full(frames, memory);
         let mut budget = CARD_PIECE;
         for _ in 0..self.transmit.length() {
-            let Some(descriptor) = self.transmit.next(frames, memory) else { break };
+            let Some(descriptor) = self.transmit.next(frames, memory) else { return Ok(was_full) };
             let mut batch = vec![0; descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize];
-            moved = true;
             let length = match memory.read(frames, descriptor.address, &mut batch, Behalf::Cell) {
                 // The cell may have made the descriptor shorter since its first frames went out.
                 Ok(()) => {
@@ -80,7 +81,7 @@ impl Card {
                     }
                     if budget == 0 && !inside.is_over() {
                         self.sent = start + inside.passed();
-                        break;
+                        return Ok(true);
                     }
                     if inside.is_over() { (start + batch.len()) as u32 } else { FAULTED }
                 }
@@ -90,7 +91,8 @@ impl Card {
             self.transmit.take(frames, memory, length)?;
             self.sent = 0;
         }
-        Ok(moved)
+        // The cell may have posted more meanwhile.
+        Ok(true)
     }
 
     fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet, networks: &mut Networks) -> Result<bool, CopyError> {

@@ -40,6 +40,13 @@ impl RingState {
         Some(Descriptor::from_words([word(&bytes, 0), word(&bytes, 8)]))
     }
 
+    /// Whether the cell has no place left to post in.
+    pub(crate) fn is_full(&self, frames: &Frames, memory: &mut SpaceSet) -> bool {
+        let mut bytes = [0; 16];
+        let read = memory.read(frames, self.address, &mut bytes[..8], Behalf::Operator);
+        read.is_ok() && word(&bytes, 0).wrapping_sub(self.taken) >= self.length
+    }
+
     fn place(&self) -> u64 {
         self.address + DESCRIPTORS + self.taken % self.length * Descriptor::SIZE as u64
     }

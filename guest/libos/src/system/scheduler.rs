@@ -156,7 +156,7 @@ impl System {
             let deadline = deadline.into_iter().chain(self.network_due()).min().unwrap_or(NO_DEADLINE);
             if deadline > clock::now() {
                 // Of an earlier turn there is nothing to hear while nobody runs.
-                events::set_timer(self.due());
+                events::set_timer(self.due().min(self.network_due().unwrap_or(NO_DEADLINE)));
                 events::wait(deadline);
                 // Nobody has used the CPU meanwhile.
                 self.others.turn_began = clock::now();
@@ -227,12 +227,14 @@ impl System {
             self.others.turn_ends.get_or_insert(now + TURN);
         }
         events::set_timer_by(self.due());
+        // What the network says by itself waits for an exit, as what programs say by it does.
+        events::lower_timer(self.network_due().unwrap_or(NO_DEADLINE));
     }
 
-    /// When something is due.
+    /// When something is due for threads.
     fn due(&self) -> u64 {
         let deadline = self.others.waiters.next().map(|(deadline, _)| deadline.max(self.others.turn_kept));
-        [self.others.timers_due, deadline, self.others.turn_ends, self.network_due()].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
+        [self.others.timers_due, deadline, self.others.turn_ends].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
     }
 
     /// Ends the running thread's turn if its time has come.
