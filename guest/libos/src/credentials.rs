@@ -43,6 +43,12 @@ impl Credentials {
         self.user.effective == 0
     }
 
+    /// Whether it has a capability, one of the bits of [`capabilities`].
+    #[must_use]
+    pub fn is_capable(&self, capability: u64) -> bool {
+        self.capabilities.effective & capability != 0
+    }
+
     /// Whether it owns a file, or is root.
     #[must_use]
     pub fn owns(&self, owner: Owner) -> bool {

@@ -122,6 +122,8 @@ pub struct Process {
     pub settings: Settings,
     /// How much sooner, or later, it would be ended for its memory; nothing is, so it is only kept.
     pub memory_score: i16,
+    /// The user as whom somebody logged in, if anybody did; only kept.
+    pub login: Option<u32>,
     /// Its first thread's name when that ended.
     pub last_name: [u8; NAME],
     /// Which system it wants this to be like.
@@ -154,6 +156,7 @@ impl Process {
             scheduling: Scheduling::default(),
             settings: Settings::default(),
             memory_score: 0,
+            login: None,
             last_name: [0; NAME],
             personality: 0,
         }

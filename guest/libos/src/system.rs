@@ -20,6 +20,7 @@ use pando_abi::{Event, Registers, SpaceIndex};
 use pando_rt::hypercall::{NO_DEADLINE, exit};
 use pando_rt::{clock, console, events, registers};
 
+use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
@@ -111,8 +112,8 @@ impl System {
     /// # Errors
     /// `EINVAL`, `EPERM`, `ESRCH`.
     pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
-        let is_root = self.files.own.who.is_root();
-        self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, is_root)?;
+        let may_raise = self.files.own.who.is_capable(SYS_RESOURCE);
+        self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
         if resource == FILES
             && let Some(own) = self.files.of_mut(number)
         {

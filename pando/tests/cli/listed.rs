@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What processes find in `/proc` about themselves and about each other, held against what they find natively.
 
-use crate::case::Case;
+use crate::case::{Case, text};
 use pando_testing::lab::kvm_is_there;
 
 /// A parent that looks at its children: one that is stopped, one that has ended, one that is gone.
@@ -47,6 +47,7 @@ while len(os.listdir('/proc/self/task')) > 1: pass
 open('/proc/self/comm', 'w').write('other\n')
 print(open('/proc/self/comm').read(), stat(me)[17], open('/proc/self/loginuid').read() != '')
 open('/proc/self/oom_score_adj', 'w').write('17')
+os.truncate('/proc/self/oom_score_adj', 0)
 print(open('/proc/self/oom_score_adj').read(), sorted(os.listdir('/proc/sys/kernel/random'))[0])
 for path, text in [('/proc/self/oom_score_adj', '2000'), ('/proc/2000000/stat', '')]:
     try:
@@ -157,4 +158,15 @@ fn what_is_in_memory_is_told_and_what_a_fork_shares() {
     if kvm_is_there() {
         Case::new("/usr/bin/python3", &["-c", SHARED]).check();
     }
+}
+
+#[test]
+fn who_logged_in_is_told_to_children() {
+    if !kvm_is_there() {
+        return;
+    }
+    // Not every host lets its processes say so, so the cell's word stands alone.
+    let script = "cat /proc/self/loginuid; echo 77 > /proc/self/loginuid; echo -n ' '; cat /proc/self/loginuid; echo x 2> /dev/null > /proc/self/loginuid; cat /proc/1/loginuid";
+    let outcome = Case::new("busybox", &["sh", "-c", script]).cell();
+    assert_eq!((outcome.status, text(&outcome.output)), (0, "4294967295 7777"), "{}", outcome.errors);
 }

@@ -65,6 +65,7 @@ parts! {
     sockets_send_messages: "messages" "messages";
     packets_say_where_they_were_sent: "messages" "packets";
     sockets_have_options: "messages" "options";
+    sockets_are_bound_to_interfaces: "messages" "bound";
     files_are_watched_for_what_is: "watched" "level";
     files_are_watched_for_what_happens: "watched" "edge";
     watches_are_watched: "watched" "nested";

@@ -247,8 +247,48 @@ static void options(int count, char **arguments)
 	printf("state %d\n", information.tcpi_state);
 }
 
+// Sockets that hear one interface alone, and one of IPv6 whose datagrams go to an address of IPv4.
+static void bound(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	int ends[] = {socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, 0)};
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = 16;
+	char name[16] = "";
+	SHOW(getsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, name, &length));
+	printf("%d bytes\n", length);
+	SHOW(setsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, "none9", 5));
+	SHOW(setsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, "lo", 2));
+	length = 15;
+	SHOW(getsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, name, &length));
+	length = 16;
+	SHOW(getsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, name, &length));
+	printf("%s, %d bytes\n", name, length);
+	length = sizeof here;
+	SHOW(bind(ends[0], (struct sockaddr *)&here, sizeof here) + getsockname(ends[0], (struct sockaddr *)&here, &length));
+	SHOW(connect(ends[1], (struct sockaddr *)&here, sizeof here));
+	struct sockaddr_in6 found;
+	length = sizeof found;
+	SHOW(getpeername(ends[1], (struct sockaddr *)&found, &length));
+	printf("family %d, mapped %d, port %d\n", found.sin6_family, IN6_IS_ADDR_V4MAPPED(&found.sin6_addr), found.sin6_port == here.sin_port);
+	SHOW(write(ends[1], "by loopback", 11));
+	SHOW(read(ends[0], buffer, 100));
+	SHOW(setsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, "", 0));
+	SHOW(getsockopt(ends[0], SOL_SOCKET, SO_BINDTODEVICE, name, &length));
+	printf("%d bytes\n", length);
+	length = 16;
+	SHOW(getsockopt(ends[0], IPPROTO_IP, IP_OPTIONS, name, &length));
+	printf("%d bytes\n", length);
+	int yes = 1, only = socket(AF_INET6, SOCK_DGRAM, 0), stream = socket(AF_INET6, SOCK_STREAM, 0);
+	SHOW(setsockopt(only, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes));
+	SHOW(connect(only, (struct sockaddr *)&here, sizeof here));
+	SHOW(connect(stream, (struct sockaddr *)&here, sizeof here));
+	here.sin_addr.s_addr = INADDR_ANY;
+	SHOW(connect(ends[1], (struct sockaddr *)&here, sizeof here));
+}
+
 static const struct part PARTS[] = {
-	{"passing", passing}, {"messages", messages}, {"packets", packets}, {"options", options}, {0},
+	{"passing", passing}, {"messages", messages}, {"packets", packets}, {"options", options}, {"bound", bound}, {0},
 };
 
 int main(int count, char **arguments)

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -269,7 +270,7 @@ static void capabilities(int count, char **words)
 	FAILS(waitid(P_ALL, 0, NULL, WEXITED), ECHILD);
 }
 
-enum { SETS = 3, CAPABILITY_KILL = 5, CAPABILITY_SETGID, CAPABILITY_MKNOD = 27, AMBIENT_SET = 1, AMBIENT_RAISE, AMBIENT_LOWER, AMBIENT_CLEAR };
+enum { SETS = 3, CAPABILITY_KILL = 5, CAPABILITY_SETGID, CAPABILITY_NET_BIND_SERVICE = 10, CAPABILITY_MKNOD = 27, AMBIENT_SET = 1, AMBIENT_RAISE, AMBIENT_LOWER, AMBIENT_CLEAR };
 
 // The low halves of the sets that count, that may, and that are handed on; of a process.
 static void has(int pid, unsigned sets[SETS])
@@ -335,6 +336,12 @@ static void capabilities_kept(int count, char **words)
 	FAILS(setgid(1), EPERM);
 	HOLDS(set_low(1 << CAPABILITY_SETGID, sets[1], 0) == 0 && setgid(1) == 0 && setgroups(0, NULL) == 0 && getgid() == 1);
 	FAILS(setuid(0), EPERM);
+	// A port of root's, for which one capability is enough. Some hosts leave all ports to everybody.
+	struct sockaddr_in low = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(1023)};
+	int bound = socket(AF_INET, SOCK_DGRAM, 0);
+	HOLDS(set_low(1 << CAPABILITY_NET_BIND_SERVICE, sets[1], 0) == 0);
+	HOLDS(bind(bound, (struct sockaddr *)&low, sizeof low) == 0 || errno == EADDRINUSE);
+	HOLDS(close(bound) == 0);
 	FAILS(prctl(PR_SET_SECUREBITS, 0), EPERM);
 	HOLDS(set_low(0, kill_only, kill_only) == 0 && prctl(PR_CAP_AMBIENT, AMBIENT_RAISE, CAPABILITY_KILL, 0, 0) == 0);
 	execl("/proc/self/exe", "resources", "kept", "one", NULL);

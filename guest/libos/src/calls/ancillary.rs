@@ -6,7 +6,6 @@ use core::net::IpAddr;
 
 use pando_rt::user as memory;
 
-use super::interfaces;
 use crate::errno::Errno;
 use crate::files::socket::options::level;
 use crate::files::socket::queue::{Beside, Packet, Received};
@@ -188,7 +187,7 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
 fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result<(), Errno> {
     let asks = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
     let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
-    let index = interfaces::INDEX.to_le_bytes();
+    let index = packet.by.to_le_bytes();
     match (socket.family, packet.to) {
         (Family::Internet4, Some(IpAddr::V4(to))) => {
             if asks(level::IP, ip::PKTINFO) {

@@ -12,6 +12,7 @@ use crate::errno::Errno;
 use crate::files::socket::SocketId;
 use crate::files::socket::address::Address;
 use crate::files::socket::cursor::Cursor;
+use crate::files::socket::names::{CARD, LOOPBACK};
 use crate::network;
 use crate::system::System;
 use crate::user::{set_word32, word32, words};
@@ -31,10 +32,6 @@ const GET_ROUTE: u16 = 26;
 const MULTI: u16 = 2;
 /// The largest question.
 const QUESTION_MAX: usize = 4096;
-/// The number of loopback.
-pub const INDEX: u32 = 1;
-/// The number of the card.
-const CARD: u32 = 2;
 /// Packets that an interface queues.
 const QUEUE: u32 = 1000;
 
@@ -55,15 +52,15 @@ struct Interface {
 
 /// All interfaces.
 fn interfaces() -> Vec<Interface> {
-    const LOOPBACK: u16 = 772;
+    const LOOP: u16 = 772;
     const ETHERNET: u16 = 1;
     const HOST: u8 = 254;
     let loopback = Interface {
-        index: INDEX,
+        index: LOOPBACK,
         name: b"lo\0",
         // Up, loopback, running, lower layer up.
         flags: 0x1_0049,
-        hardware: LOOPBACK,
+        hardware: LOOP,
         mac: [0; 6],
         mtu: 65536,
         hosts: vec![(Ipv4Addr::LOCALHOST.into(), 8), (core::net::Ipv6Addr::LOCALHOST.into(), 128)],
@@ -93,7 +90,7 @@ impl Interface {
 
     /// Whether an address of several is heard by all on its network.
     fn broadcast(&self) -> Option<Ipv4Addr> {
-        let (host, prefix) = self.host4().filter(|_| self.index != INDEX)?;
+        let (host, prefix) = self.host4().filter(|_| self.index != LOOPBACK)?;
         Some(Ipv4Addr::from_bits(host.to_bits() | !mask(prefix).to_bits()))
     }
 }
@@ -221,7 +218,20 @@ fn route(router: &IpAddr) -> Vec<u8> {
 
 /// Bytes of a `struct ifreq`, and of the name that it begins with.
 const REQUEST: usize = 40;
-const NAME: usize = 16;
+pub(super) const NAME: usize = 16;
+
+/// The number of the interface that has a name, given as bytes that end in zeros.
+///
+/// # Errors
+/// `ENODEV`: there is none.
+pub(super) fn number_of(name: &[u8; NAME]) -> Result<u32, Errno> {
+    interfaces().into_iter().find(|interface| name.starts_with(interface.name)).map(|found| found.index).ok_or(Errno::ENODEV)
+}
+
+/// The name of the interface that has a number, with a zero at its end.
+pub(super) fn name_of_number(number: u32) -> Option<&'static [u8]> {
+    interfaces().into_iter().find(|interface| interface.index == number).map(|found| found.name)
+}
 
 /// An `ioctl` about interfaces. `None`: it is about something else.
 ///
@@ -268,8 +278,8 @@ fn configuration(argument: u64) -> Result<u64, Errno> {
 
 fn name_of(argument: u64) -> Result<u64, Errno> {
     let index = word32(argument.wrapping_add(NAME as u64))?;
-    let interface = interfaces().into_iter().find(|interface| interface.index == index).ok_or(Errno::ENODEV)?;
-    Ok(memory::write(argument, interface.name).map(|()| 0)?)
+    let name = name_of_number(index).ok_or(Errno::ENODEV)?;
+    Ok(memory::write(argument, name).map(|()| 0)?)
 }
 
 /// What is told of the interface that is named.

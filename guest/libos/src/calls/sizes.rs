@@ -11,6 +11,7 @@ use crate::files::inotify::event;
 use crate::files::names::{CURRENT, Way};
 use crate::files::status::time;
 use crate::files::transfer::drop_privileges;
+use crate::files::tree::Place;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
 use crate::files::{Kind, flag};
@@ -30,6 +31,9 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
         Some(FileType::Regular) => files.check(place, WRITE).and_then(|()| files.check_not_running(place))?,
         _ => return Err(Errno::EINVAL),
     }
+    if matches!(place, Place::Proc(_)) {
+        return Ok(0);
+    }
     let id = files.tree.own(place)?;
     change(system, id, |content| content.check_resize(length).and_then(|()| content.resize(length)))?;
     system.files.tell_at(CURRENT, &path, 0, event::MODIFY);
@@ -44,6 +48,10 @@ pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64,
     let file = system.files.file(fd)?;
     if !file.writable() {
         return Err(Errno::EINVAL);
+    }
+    // What a text of `/proc` says does not end where somebody wants it to.
+    if matches!(file.kind, Kind::Text(..)) {
+        return Ok(0);
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
     change(system, id, |content| content.check_resize(length).and_then(|()| content.resize(length)))?;

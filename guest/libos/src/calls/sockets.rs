@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::{clock, user as memory};
 
+use super::interfaces;
 use super::patience::patiently;
+use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE};
 use crate::errno::Errno;
 use crate::files::flag;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
@@ -143,8 +145,8 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
     }
     match Address::decode(family, &bytes)? {
         Address::Internet(address) => {
-            let is_root = files.own.who.is_root();
-            files.sockets.bind_port(id, address, is_root)?;
+            let may_be_low = files.own.who.is_capable(NET_BIND_SERVICE);
+            files.sockets.bind_port(id, address, may_be_low)?;
         }
         Address::Netlink(number) => {
             let number = if number == 0 { system.process.number } else { number };
@@ -231,7 +233,12 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
         system.files.let_go(&lost);
         return Ok(0);
     }
-    match Address::decode(family, &bytes)? {
+    // Datagrams of a socket of IPv6 may all go to an address of IPv4, given as such.
+    let by4 = family == Family::Internet6 && style == Style::Datagram && bytes.starts_with(&Family::Internet4.number().to_le_bytes());
+    if by4 && socket.options.only6 {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    match Address::decode(if by4 { Family::Internet4 } else { family }, &bytes)? {
         Address::Internet(to) => {
             let connected = with_sockets(system, waits, until, |system| system.files.sockets.connect_port(id, to, waits));
             connected.map_err(|error| if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error })?;
@@ -280,11 +287,10 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     if length < 0 {
         return Err(Errno::EINVAL);
     }
-    let is_root = system.files.own.who.is_root();
+    let may_force = system.files.own.who.is_capable(NET_ADMIN);
     let socket = system.files.sockets.get_mut(id)?;
     // Names and structures that change nothing.
-    const FREE_FORM: [(u32, u32); 12] = [
-        (level::SOCKET, 25),
+    const FREE_FORM: [(u32, u32); 11] = [
         (level::SOCKET, 26),
         (level::SOCKET, 27),
         (level::TCP, 13),
@@ -314,6 +320,14 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         *field = timeout;
         return Ok(0);
     }
+    if (of, name) == (level::SOCKET, option::BINDTODEVICE) {
+        let mut bytes = [0; interfaces::NAME];
+        let given = (length as usize).min(interfaces::NAME - 1);
+        memory::read(value, &mut bytes[..given])?;
+        // No name at all is all interfaces.
+        socket.options.interface = if bytes[0] == 0 { None } else { Some(interfaces::number_of(&bytes)?) };
+        return Ok(0);
+    }
     // Some options of IPv4 may be bytes.
     let number = match length {
         1..=3 if of == level::IP => {
@@ -325,7 +339,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         _ => return Err(Errno::EINVAL),
     };
     let more = if length >= 8 { Some(word32(value.wrapping_add(4))?) } else { None };
-    socket.set_option(of, name, number, more, is_root).map(|()| 0)
+    socket.set_option(of, name, number, more, may_force).map(|()| 0)
 }
 
 /// `getsockopt(fd, level, option, value, length)`.
@@ -340,6 +354,13 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
             let options = &socket.options;
             let timeout = if name == option::RCVTIMEO { options.receive_timeout } else { options.send_timeout };
             [timeout / NANOSECONDS, timeout % NANOSECONDS / 1000].map(u64::to_le_bytes).concat()
+        }
+        (level::SOCKET, option::BINDTODEVICE) => {
+            let bound = socket.options.interface;
+            if bound.is_some() && room < interfaces::NAME {
+                return Err(Errno::EINVAL);
+            }
+            bound.and_then(interfaces::name_of_number).unwrap_or_default().to_vec()
         }
         _ => match socket.option(of, name)? {
             Value::Number(number) => number.to_le_bytes().to_vec(),
@@ -360,7 +381,7 @@ pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> 
     const WAITING: u32 = 0x541b;
     const UNREAD: u32 = 0x5411;
     const AT_MARK: u32 = 0x8905;
-    if let Some(told) = super::interfaces::ioctl(request, argument) {
+    if let Some(told) = interfaces::ioctl(request, argument) {
         return told;
     }
     let sockets = &system.files.sockets;

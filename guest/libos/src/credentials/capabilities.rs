@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capabilities, the parts of root's privileges: who has which, as `capabilities(7)` says. What a process may do goes by its user,
-//! but for becoming another: these are kept and told.
+//! but for becoming another and for what servers keep when they are root no more: the rest is kept and told.
 
 use super::roles::Roles;
 use crate::errno::Errno;
@@ -15,6 +15,14 @@ pub const SETGID: u64 = 1 << 6;
 pub const SETUID: u64 = 1 << 7;
 /// The one that lets it change what it and its children may ever have.
 const SETPCAP: u64 = 1 << 8;
+/// The one that lets it have ports below 1024.
+pub const NET_BIND_SERVICE: u64 = 1 << 10;
+/// The one that lets it give sockets more room than others may have.
+pub const NET_ADMIN: u64 = 1 << 12;
+/// The one that lets it say again as whom somebody logged in.
+pub const AUDIT_CONTROL: u64 = 1 << 30;
+/// The one that lets it raise what it may use.
+pub const SYS_RESOURCE: u64 = 1 << 24;
 
 /// How users and capabilities go together: bits that can be set, each with its lock one above. Root is given nothing when it executes a program.
 const NO_ROOT: u64 = 1 << 0;

@@ -18,6 +18,7 @@ use pando_rt::user::{self, UserRange};
 use pando_rt::{clock, registers};
 
 use crate::calls::identity::{RELEASE, VERSION, host_name};
+use crate::credentials::capabilities::AUDIT_CONTROL;
 use crate::errno::Errno;
 use crate::files::proc::entry::Entry;
 use crate::files::proc::table::Text;
@@ -89,6 +90,15 @@ pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange
         Text::OutOfMemoryScore => {
             let score = value().ok().filter(|score| SCORES.contains(score)).ok_or(Errno::EINVAL)?;
             system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?.memory_score = score as i16;
+        }
+        Text::Login => {
+            let user = u32::try_from(value()?).map_err(|_| Errno::EINVAL)?;
+            let (is_own, may_again) = (subject.process == system.process.number, system.files.own.who.is_capable(AUDIT_CONTROL));
+            let process = system.process_of_mut(subject.process).filter(|_| is_own).ok_or(Errno::EPERM)?;
+            if process.login.is_some() && !may_again {
+                return Err(Errno::EPERM);
+            }
+            process.login = Some(user).filter(|user| *user != u32::MAX);
         }
         Text::TimerSlack => {
             let slack = u64::try_from(value()?).map_err(|_| Errno::EINVAL)?;

@@ -89,6 +89,7 @@ impl<'a> Shown<'a> {
             }
             Text::Personality => format!("{:08x}\n", process.personality).into_bytes(),
             Text::OutOfMemoryScore => format!("{}\n", process.memory_score).into_bytes(),
+            Text::Login => format!("{}", process.login.unwrap_or(u32::MAX)).into_bytes(),
             Text::TimerSlack => format!("{}\n", self.thread.map_or(0, |thread| thread.slack.nanoseconds())).into_bytes(),
             Text::DescriptorInfo => self.descriptor(descriptor.ok_or(Errno::ENOENT)?)?.into_bytes(),
             _ => Vec::new(),

@@ -134,7 +134,7 @@ impl Entry {
             Some(What::Descriptors | What::DescriptorInfos) | None => 0o500,
             Some(What::Link(_)) => 0o777,
             Some(What::Text(Text::Environment | Text::Auxiliary | Text::InputOutput)) => 0o400,
-            Some(What::Text(Text::Comm | Text::OutOfMemoryScore)) => 0o644,
+            Some(What::Text(Text::Comm | Text::OutOfMemoryScore | Text::Login)) => 0o644,
             Some(What::Text(Text::TimerSlack)) => 0o666,
             Some(What::Text(_)) => 0o444,
             Some(_) => 0o555,

@@ -20,6 +20,8 @@ pub enum Text {
     InputOutput,
     Children,
     OutOfMemoryScore,
+    /// The user as whom somebody logged in.
+    Login,
     Personality,
     TimerSlack,
     DescriptorInfo,
@@ -153,9 +155,10 @@ pub(super) const ROWS: &[Row] = &[
     row(PROCESS, "cwd", What::Link(Link::WorkingDirectory)),
     row(PROCESS, "environ", What::Text(Text::Environment)),
     row(PROCESS, "exe", What::Link(Link::Program)),
+    row(PROCESS, "gid_map", fixed(ALL_IDS)),
     row(PROCESS, "io", What::Text(Text::InputOutput)),
     row(PROCESS, "limits", What::Text(Text::Limits)),
-    row(PROCESS, "loginuid", fixed("4294967295")),
+    row(PROCESS, "loginuid", What::Text(Text::Login)),
     row(PROCESS, "maps", What::Text(Text::Maps)),
     row(PROCESS, "mountinfo", What::Text(Text::MountInfo)),
     row(PROCESS, "mounts", What::Text(Text::Mounts)),
@@ -164,11 +167,13 @@ pub(super) const ROWS: &[Row] = &[
     row(PROCESS, "personality", What::Text(Text::Personality)),
     row(PROCESS, "root", What::Link(Link::Root)),
     row(PROCESS, "sessionid", fixed("4294967295")),
+    row(PROCESS, "setgroups", fixed("allow\n")),
     row(PROCESS, "smaps", What::Text(Text::DetailedMaps)),
     row(PROCESS, "stat", What::Text(Text::Stat)),
     row(PROCESS, "statm", What::Text(Text::MemoryStatus)),
     row(PROCESS, "status", What::Text(Text::Status)),
     row(PROCESS, "timerslack_ns", What::Text(Text::TimerSlack)),
+    row(PROCESS, "uid_map", fixed(ALL_IDS)),
     row(PROCESS, "wchan", fixed("0")),
     row(NET, "dev", fixed(NET_DEVICES)),
     row(NET, "tcp", fixed(TCP)),
@@ -213,6 +218,8 @@ pub(super) const ROWS: &[Row] = &[
     row(CPU, "online", fixed("1\n")),
 ];
 
+/// Each user and group is itself.
+const ALL_IDS: &str = "         0          0 4294967295\n";
 const NET_DEVICES: &str = concat!(
     "Inter-|   Receive                                                |  Transmit\n",
     " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n",

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::{Address, in_family, plain};
+use super::names::LOOPBACK;
 use super::{Family, SocketId, Sockets, State, Style, Who};
 use crate::errno::Errno;
 
@@ -174,7 +175,7 @@ impl Sockets {
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
         (socket.reads_ended, socket.sends_ended) = (false, false);
         let is_own = self.outside.is_own(to.ip());
-        let found = self.at_address(Style::Stream, to, None).filter(|_| is_own);
+        let found = self.at_address(Style::Stream, LOOPBACK, to, None).filter(|_| is_own);
         match found {
             None if !is_own => self.connect_outside(id, to)?,
             None => self.refuse(id, Errno::ECONNREFUSED)?,

@@ -11,10 +11,14 @@ use super::{Family, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 
-/// Ports below this are root's.
+/// Ports below this are for who is privileged.
 const PRIVILEGED: u16 = 1024;
 /// Ports that are given to whoever asks for none.
 pub(super) const GIVEN: core::ops::RangeInclusive<u16> = 32768..=60999;
+/// The number of loopback among interfaces.
+pub const LOOPBACK: u32 = 1;
+/// The number of the card.
+pub const CARD: u32 = 2;
 /// How many names that are numbers there are.
 const NUMBERED_NAMES: u32 = 1 << 20;
 
@@ -105,13 +109,13 @@ impl Sockets {
     /// Gives a socket of the Internet an address; port 0: any that is free.
     ///
     /// # Errors
-    /// `EINVAL`: it has one; `EACCES`: only root may have that port; `EADDRNOTAVAIL`: it is not the cell's; `EADDRINUSE`.
-    pub fn bind_port(&mut self, id: SocketId, address: SocketAddr, is_root: bool) -> Result<(), Errno> {
+    /// `EINVAL`: it has one; `EACCES`: only who is privileged may have that port; `EADDRNOTAVAIL`: it is not the cell's; `EADDRINUSE`.
+    pub fn bind_port(&mut self, id: SocketId, address: SocketAddr, may_be_low: bool) -> Result<(), Errno> {
         let socket = self.get(id)?;
         if !self.outside.is_own(address.ip()) && !plain(address).ip().is_unspecified() {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        if (1..PRIVILEGED).contains(&address.port()) && !is_root {
+        if (1..PRIVILEGED).contains(&address.port()) && !may_be_low {
             return Err(Errno::EACCES);
         }
         let is_over = matches!(socket.state, State::Closed);
@@ -220,12 +224,12 @@ impl Sockets {
         self.ports.get(&Port { style, number }).into_iter().flatten().copied()
     }
 
-    /// The socket that what is sent to an address from another goes to: the one that asks most precisely for it.
+    /// The socket that what is sent to an address from another goes to: the one that asks most precisely for it. `by`: the interface that it comes by.
     #[must_use]
-    pub fn at_address(&self, style: Style, to: SocketAddr, from: Option<SocketAddr>) -> Option<SocketId> {
+    pub fn at_address(&self, style: Style, by: u32, to: SocketAddr, from: Option<SocketAddr>) -> Option<SocketId> {
         let to = plain(to);
         let precision = |id: &SocketId| {
-            let socket = self.get(*id).ok()?;
+            let socket = self.get(*id).ok().filter(|socket| socket.options.interface.is_none_or(|only| only == by))?;
             let local = socket.local.internet()?;
             let host = plain(local).ip();
             let is_any = host.is_unspecified();

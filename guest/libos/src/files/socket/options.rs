@@ -68,6 +68,8 @@ pub mod option {
     pub const SNDBUFFORCE: u32 = 32;
     /// The same as `RCVBUF`, for root.
     pub const RCVBUFFORCE: u32 = 33;
+    /// Which interface it is bound to.
+    pub const BINDTODEVICE: u32 = 25;
     /// Which protocol.
     pub const PROTOCOL: u32 = 38;
     /// Which family.
@@ -85,6 +87,8 @@ pub struct Options {
     pub passes_who: bool,
     /// IPv6 alone.
     pub only6: bool,
+    /// The number of the interface that it is bound to.
+    pub interface: Option<u32>,
     /// Seconds for which closing waits, if it does.
     pub linger: Option<u32>,
     /// Bytes that may wait to be sent.
@@ -197,6 +201,7 @@ impl Options {
             shares_port: false,
             passes_who: false,
             only6: false,
+            interface: None,
             linger: None,
             send_buffer: if is_tcp { TCP_SEND } else { BUFFER },
             receive_buffer: if is_tcp { TCP_RECEIVE } else { BUFFER },
@@ -250,8 +255,8 @@ impl Socket {
     /// Sets an option that is a number. `more`: a second one that follows it.
     ///
     /// # Errors
-    /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option. `EINVAL`: it cannot be that. `EPERM`: only root may.
-    pub fn set_option(&mut self, level: u32, name: u32, value: u32, more: Option<u32>, is_root: bool) -> Result<(), Errno> {
+    /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option. `EINVAL`: it cannot be that. `EPERM`: it may not force anything.
+    pub fn set_option(&mut self, level: u32, name: u32, value: u32, more: Option<u32>, may_force: bool) -> Result<(), Errno> {
         const IPV6_ONLY: u32 = 26;
         let is_on = value != 0;
         let options = &mut self.options;
@@ -262,14 +267,14 @@ impl Socket {
             (level::SOCKET, option::PASSCRED) if self.family == Family::Unix => options.passes_who = is_on,
             (level::SOCKET, option::PASSCRED) => return Err(Errno::EOPNOTSUPP),
             (level::SOCKET, option::SNDBUF | option::SNDBUFFORCE) => {
-                if name == option::SNDBUFFORCE && !is_root {
+                if name == option::SNDBUFFORCE && !may_force {
                     return Err(Errno::EPERM);
                 }
                 options.send_buffer = Options::size(value, SEND_MIN);
                 options.sized = true;
             }
             (level::SOCKET, option::RCVBUF | option::RCVBUFFORCE) => {
-                if name == option::RCVBUFFORCE && !is_root {
+                if name == option::RCVBUFFORCE && !may_force {
                     return Err(Errno::EPERM);
                 }
                 options.receive_buffer = Options::size(value, RECEIVE_MIN);
@@ -336,6 +341,7 @@ impl Socket {
     /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option.
     pub fn option(&mut self, level: u32, name: u32) -> Result<Value, Errno> {
         const IPV6_ONLY: u32 = 26;
+        const IP_OPTIONS: u32 = 4;
         const TCP_INFO: u32 = 11;
         const TCP_CONGESTION: u32 = 13;
         const CONGESTION: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
@@ -362,6 +368,8 @@ impl Socket {
             }
             (level::IPV6, IPV6_ONLY) if self.family == Family::Internet6 => options.only6.into(),
             (level::TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),
+            // Nothing but addresses and ports stands in the headers of packets.
+            (level::IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),
             (level::TCP, TCP_INFO) if self.is_tcp() => return Ok(self.information()),
             _ => self.kept_option(level, name).ok_or_else(|| self.unknown(level, false))?,
         };

@@ -10,7 +10,7 @@ use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::{Address, in_family, is_here, plain};
-use super::names::GIVEN;
+use super::names::{CARD, GIVEN};
 use super::queue::{Beside, Packet};
 use super::transfer::{Receiving, Sending, giving};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
@@ -210,7 +210,7 @@ impl Sockets {
     /// The listener that a stranger may come to, and whether it has room.
     #[must_use]
     pub fn listener_at(&self, here: SocketAddr) -> Option<(SocketId, bool)> {
-        let listener = self.at_address(Style::Stream, here, None)?;
+        let listener = self.at_address(Style::Stream, CARD, here, None)?;
         Some((listener, !self.is_full(listener)))
     }
 
@@ -293,16 +293,16 @@ impl Sockets {
     /// Whether somebody has a port of UDP, and whether there is room for a datagram.
     #[must_use]
     pub fn hears(&self, here: SocketAddr, there: SocketAddr) -> Option<bool> {
-        let socket = self.get(self.at_address(Style::Datagram, here, Some(there))?).ok()?;
+        let socket = self.get(self.at_address(Style::Datagram, CARD, here, Some(there))?).ok()?;
         Some(socket.queue.used() < socket.options.receive_buffer)
     }
 
     /// A datagram has arrived.
     pub fn receive_datagram(&mut self, here: SocketAddr, there: SocketAddr, bytes: &[u8], hops: u8) {
-        let Some(target) = self.at_address(Style::Datagram, here, Some(there)) else { return };
+        let Some(target) = self.at_address(Style::Datagram, CARD, here, Some(there)) else { return };
         let Ok(socket) = self.get_mut(target) else { return };
         let from = Address::Internet(in_family(socket.family, there));
-        let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()) };
+        let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()), by: CARD };
         // Others of the same batch may have taken the room that there was.
         if socket.queue.used() >= socket.options.receive_buffer {
             return;
@@ -315,7 +315,7 @@ impl Sockets {
 
     /// Somebody on the way says that a datagram did not arrive: who is connected there is told.
     pub fn unreachable(&mut self, here: SocketAddr, there: SocketAddr, error: Errno) {
-        if let Some(id) = self.at_address(Style::Datagram, here, Some(there))
+        if let Some(id) = self.at_address(Style::Datagram, CARD, here, Some(there))
             && let Ok(socket) = self.get_mut(id)
             && socket.remote.as_ref().and_then(Address::internet).map(plain) == Some(there)
         {

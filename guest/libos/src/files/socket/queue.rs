@@ -24,6 +24,8 @@ pub struct Packet {
     pub class: Option<i32>,
     /// Where it was sent to.
     pub to: Option<IpAddr>,
+    /// The number of the interface that it came by.
+    pub by: u32,
 }
 
 /// What is sent beside bytes.

@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 
 use super::address::{Address, in_family, plain};
+use super::names::LOOPBACK;
 use super::options::level;
 use super::queue::{Beside, Packet, Received};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
@@ -253,7 +254,7 @@ impl Sockets {
         if !self.outside.is_own(to.ip()) {
             return self.send_outside([from, to], packet.hops, sending);
         }
-        let Some(target) = self.at_address(Style::Datagram, to, Some(from)) else {
+        let Some(target) = self.at_address(Style::Datagram, LOOPBACK, to, Some(from)) else {
             let socket = self.get_mut(id)?;
             // Only who is connected to where nobody is hears of it.
             if socket.remote.as_ref().and_then(Address::internet).map(plain) == Some(to) {
@@ -281,7 +282,7 @@ impl Sockets {
         let (level, hops, class) = if to.is_ipv6() { (level::IPV6, HOPS, CLASS) } else { (level::IP, TTL, TOS) };
         let usual = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
         let said = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| usual(option)));
-        Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()) })
+        Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()), by: LOOPBACK })
     }
 
     /// The address that a datagram to another comes from.
