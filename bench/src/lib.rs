@@ -14,6 +14,7 @@ mod kernel;
 mod lines;
 mod linux;
 mod native;
+mod net;
 mod program;
 mod row;
 mod run;
@@ -31,7 +32,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,17 +94,18 @@ impl BenchError {
     }
 }
 
-/// Runs a benchmark on the calling thread, pinned to one core meanwhile with all that it starts, and reports its rows as they come. Where whole programs are measured, `pando` is the
-/// one that makes cells.
+/// Runs a benchmark on the calling thread and reports its rows as they come; pinned to one core meanwhile with all that it starts, but where servers are loaded by a client beside them. Where whole
+/// programs are measured, `pando` is the one that makes cells.
 ///
 /// # Errors
 /// There is no such benchmark, or something that it needs is missing. Rows that were reported stand.
 pub fn run(name: &str, options: Options, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let _pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
+    let pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
     match name {
         "kernel" => kernel::run(options, report),
         "run" => run::run(options, pando, report),
         "linux" => linux::run(options, pando, report),
+        "net" => net::run(options, pando, pinned, report),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }
 }

@@ -5,7 +5,7 @@ use crate::BenchError;
 use crate::stage::Stage;
 use pando_image::{Builder, HostFile};
 use pando_kernel::cell::State;
-use pando_kernel::{CellId, ConsolePort, Stream};
+use pando_kernel::{CellId, ConsolePort, Kernel, Stream};
 use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, Volume};
 use pando_machine::PageCount;
 use std::io::{BufRead, BufReader, Write};
@@ -43,26 +43,19 @@ impl Compiled {
     pub(crate) fn in_cell(&self, stage: &mut Stage) -> Result<CellId, BenchError> {
         let template = Template::boot(&stage.kernel)?;
         stage.turn_until(template.cell(), |state| state == State::Frozen)?;
-        let file = HostFile::new(&self.file).map_err(LaunchError::from)?;
-        let mut files = Builder::new();
-        files.file(PATH, file.attributes(), file).map_err(LaunchError::from)?;
-        let root = Root::new(&stage.kernel, template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?;
-        let program = Program {
-            path: PATH.to_vec(),
-            directory: b"/".to_vec(),
-            arguments: vec![PATH.to_vec()],
-            environment: Vec::new(),
-            exports: Vec::new(),
-            terminals: Terminals::default(),
-            calls: Calls::default(),
-            user: 0,
-            group: 0,
-            memory: QUOTA,
-        };
-        let cell = program.prepare(&stage.kernel, &root)?;
+        let root = self.root(&stage.kernel, template)?;
+        let cell = program(&[]).prepare(&stage.kernel, &root)?;
         stage.kernel.start(cell)?;
         stage.turn_until(cell, is_idle)?;
         Ok(cell)
+    }
+
+    /// A root with nothing but the program, over a template.
+    pub(crate) fn root(&self, kernel: &Kernel, template: Template) -> Result<Root, BenchError> {
+        let file = HostFile::new(&self.file).map_err(LaunchError::from)?;
+        let mut files = Builder::new();
+        files.file(PATH, file.attributes(), file).map_err(LaunchError::from)?;
+        Ok(Root::new(kernel, template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?)
     }
 
     /// The program as a process.
@@ -73,6 +66,22 @@ impl Compiled {
     /// Where its file lies.
     pub(crate) fn path(&self) -> &Path {
         &self.file
+    }
+}
+
+/// The program of such a root, with its arguments behind its own name.
+pub(crate) fn program(words: &[&str]) -> Program {
+    Program {
+        path: PATH.to_vec(),
+        directory: b"/".to_vec(),
+        arguments: std::iter::once(PATH.to_vec()).chain(words.iter().map(|word| word.as_bytes().to_vec())).collect(),
+        environment: Vec::new(),
+        exports: Vec::new(),
+        terminals: Terminals::default(),
+        calls: Calls::default(),
+        user: 0,
+        group: 0,
+        memory: QUOTA,
     }
 }
 
@@ -147,6 +156,7 @@ impl Drop for Process {
     }
 }
 
-fn number(line: &str) -> Result<f64, BenchError> {
+/// The number that an answer is.
+pub(crate) fn number(line: &str) -> Result<f64, BenchError> {
     line.trim().parse().map_err(|_| BenchError::Astray)
 }

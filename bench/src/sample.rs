@@ -62,6 +62,14 @@ pub(crate) struct Pairs {
     pub(crate) ratio: Sample,
 }
 
+impl Pairs {
+    /// Of two things that were measured in turn, and as often.
+    pub(crate) fn of(ours: Vec<f64>, theirs: Vec<f64>) -> Pairs {
+        let ratio = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+        Pairs { ours: Sample::of(ours), theirs: Sample::of(theirs), ratio: Sample::of(ratio) }
+    }
+}
+
 /// Measures two things in turn, `rounds` times each, so that whatever else the host does meets both. Each is measured twice and the second counts:
 /// neither finds the caches full of the other's.
 pub(crate) fn alternate(rounds: usize, mut measure: impl FnMut(Side) -> Result<f64, BenchError>) -> Result<Pairs, BenchError> {
@@ -71,8 +79,7 @@ pub(crate) fn alternate(rounds: usize, mut measure: impl FnMut(Side) -> Result<f
         values.0.push(measure(Side::Ours)?);
         values.1.push(measure(Side::Theirs)?);
     }
-    let ratio = values.0.iter().zip(&values.1).map(|(ours, theirs)| ours / theirs).collect();
-    Ok(Pairs { ours: Sample::of(values.0), theirs: Sample::of(values.1), ratio: Sample::of(ratio) })
+    Ok(Pairs::of(values.0, values.1))
 }
 
 #[cfg(test)]

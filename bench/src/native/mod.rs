@@ -4,4 +4,5 @@
 pub(crate) mod cpu;
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod times;
 pub(crate) mod usage;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `stream-cells` and `rr-cells`: two cells that talk by TCP, beside two processes that do so over the host's loopback. All on one core.
+
+use super::town::Town;
+use crate::program::{Compiled, Process};
+use crate::sample::{Side, alternate};
+use crate::{BenchError, Options, Row};
+use pando_kernel::Config;
+use pando_machine::PageCount;
+use std::process::Command;
+
+const SOURCE: &str = include_str!("talk.c");
+/// 512 MiB.
+const ARENA: PageCount = PageCount(1 << 17);
+/// What each of the two cells may have: 64 MiB.
+const QUOTA: PageCount = PageCount(1 << 14);
+/// Where a server listens in its cell, and where on the host.
+const EVERYWHERE: &str = "0.0.0.0";
+const LOOPBACK: &str = "127.0.0.1";
+/// Bytes of a piece that is streamed.
+const PIECE: f64 = 65_536.0;
+/// Pieces in one measurement: 128 MiB.
+const PIECES: u32 = 2048;
+/// Questions with their answers in one measurement.
+const QUESTIONS: u32 = 1000;
+/// How much less of everything a brief run takes.
+const BRIEF: u32 = 16;
+
+pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let compiled = Compiled::new(SOURCE)?;
+    let stream = compare(options, &compiled, "stream", PIECES, |pairs| Row::pairs("stream-cells", REFERENCE, pairs))?;
+    report(Row { unit: "ns/KiB", value: per_kibibyte(stream.value), reference_value: stream.reference_value.map(per_kibibyte), ..stream });
+    let echo = compare(options, &compiled, "echo", QUESTIONS, |pairs| Row::pairs("rr-cells", REFERENCE, pairs))?;
+    report(echo.noting("a byte there and a byte back"));
+    Ok(())
+}
+
+const REFERENCE: &str = "two processes over the host's loopback";
+
+/// What microseconds for each piece are in nanoseconds for each KiB.
+fn per_kibibyte(micros: f64) -> f64 {
+    micros * 1000.0 / (PIECE / 1024.0)
+}
+
+fn compare(
+    options: Options,
+    compiled: &Compiled,
+    what: &str,
+    count: u32,
+    row: impl FnOnce(&crate::sample::Pairs) -> Row,
+) -> Result<Row, BenchError> {
+    let count = if options.brief { count / BRIEF } else { count };
+    let town = Town::new(ARENA, compiled, Config::default())?;
+    let server = town.settle(&["serve", EVERYWHERE], QUOTA)?;
+    server.answer()?;
+    let client = town.settle(&[what, &server.addresses.v4.to_string()], QUOTA)?;
+
+    let native = |words: [&str; 2]| {
+        let mut command = Command::new(compiled.path());
+        command.args(words);
+        Process::start(command)
+    };
+    let mut listening = native(["serve", LOOPBACK])?;
+    listening.line()?;
+    let mut asking = native([what, LOOPBACK])?;
+
+    let line = format!("{count}\n");
+    let pairs = alternate(options.rounds(20), |side| {
+        let nanos = match side {
+            Side::Ours => client.ask(&line)?,
+            Side::Theirs => asking.ask(&line)?,
+        };
+        Ok(nanos / f64::from(count))
+    })?;
+    Ok(row(&pairs))
+}
