@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cells that see the host's software as it is, on a network that each test has for itself.
+
+use pando_image::{Attributes, Builder, Readable, Walk};
+use pando_kernel::network::address::Addresses;
+use pando_kernel::network::link::Link;
+use pando_kernel::{CellId, Config, End, Kernel, NetworkConfig, NetworkId};
+use pando_launch::{Calls, Program, Root, Template, Terminals, Volume};
+use pando_machine::PageCount;
+use pando_machine::kvm::{Kvm, KvmConfig, Omit};
+use pando_testing::lab::kvm_is_there;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// 4 GiB, which the host gives as they are used.
+const ARENA: PageCount = PageCount(1 << 20);
+/// Blocks of files: 512 MiB.
+const REGISTRY: PageCount = PageCount(1 << 17);
+/// What a program may have: 768 MiB.
+const QUOTA: PageCount = PageCount(3 << 16);
+/// After this long a program hangs: the slowest takes a small part of it on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What of the host is software, as `pando run` shows it.
+const SOFTWARE: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
+/// What stands beside it, and with which permissions.
+const EMPTY: [(&str, u16); 8] = [
+    ("/root", 0o700),
+    ("/home", 0o755),
+    ("/tmp", 0o1777),
+    ("/var", 0o755),
+    ("/run", 0o755),
+    ("/proc", 0o555),
+    ("/dev", 0o755),
+    ("/sys", 0o555),
+];
+
+/// The kernel, and the root that its cells are cloned from.
+struct Shared {
+    kernel: Arc<Kernel>,
+    root: Root,
+}
+
+/// Cells on one network.
+pub struct World {
+    shared: &'static Shared,
+    network: NetworkId,
+}
+
+/// A program in a cell. Ended when dropped.
+pub struct Running {
+    pub addresses: Addresses,
+    id: CellId,
+    kernel: Arc<Kernel>,
+    said: Arc<Mutex<String>>,
+    /// Told when a line says that it is ready, and when it has ended.
+    told: mpsc::Receiver<Told>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Ready,
+    Ended,
+}
+
+fn shared() -> &'static Shared {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 2, omit: Omit::NOTHING }).expect("KVM is there");
+        let kernel = Kernel::new(machine, Config { registry: REGISTRY, ..Config::default() });
+        kernel.start_vcpus().expect("the host has threads");
+        let template = Template::boot(&kernel).expect("the libOS boots");
+        kernel.wait_frozen(template.cell()).expect("it freezes");
+        let mut files = Builder::new();
+        for (path, permissions) in EMPTY {
+            files.directory(path, Attributes::root(permissions)).expect("a fresh name");
+        }
+        let walk = Walk { readable: Readable::ByEveryone, limit: u64::MAX, parallel: true, progress: &|_| () };
+        for top in SOFTWARE.into_iter().filter(|top| Path::new(top).exists()) {
+            files.host(top, Path::new(top), &walk).expect("everybody may read it");
+        }
+        let volumes = vec![Volume::new("/", files.image().expect("files make an image"))];
+        let root = Root::new(&kernel, template, volumes).expect("room for a root");
+        Shared { kernel: Arc::new(kernel), root }
+    })
+}
+
+impl World {
+    /// A network where nothing runs. `None`: this machine lacks something, which was said.
+    pub fn new(needs: &[&str]) -> Option<World> {
+        if !kvm_is_there() {
+            return None;
+        }
+        if let Some(missing) = needs.iter().find(|program| !Path::new(program).exists()) {
+            println!("left out: {missing} is not there: `cargo xtask test` installs it where it can");
+            return None;
+        }
+        let shared = shared();
+        let network = shared.kernel.add_network(NetworkConfig::default()).expect("there are few");
+        Some(World { shared, network })
+    }
+
+    /// Starts a script of the shell in a cell of its own; a line with `ready` in it says that it is ready.
+    fn start(&self, script: &str, ready: &str) -> Running {
+        let Shared { kernel, root } = self.shared;
+        let variables =
+            ["PATH=/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8", "HOME=/root", "TZ=UTC0"];
+        let program = Program {
+            path: b"/bin/bash".to_vec(),
+            directory: b"/tmp".to_vec(),
+            arguments: ["bash", "-euo", "pipefail", "-c", script].map(|word| word.into()).to_vec(),
+            environment: variables.map(|variable| variable.into()).to_vec(),
+            exports: Vec::new(),
+            terminals: Terminals::default(),
+            calls: Calls::default(),
+            user: 0,
+            group: 0,
+            memory: QUOTA,
+        };
+        let id = program.prepare(kernel, root).expect("room for a cell");
+        let addresses = kernel.plug(id, self.network, Link::default()).expect("it does not run yet");
+        let port = kernel.console(id).expect("it has a console");
+        port.close_input();
+        kernel.start(id).expect("it was not started before");
+        let (said, ready) = (Arc::<Mutex<String>>::default(), ready.to_owned());
+        let (sender, told) = mpsc::channel();
+        let heard = Arc::clone(&said);
+        thread::spawn(move || {
+            while let Some((_, bytes)) = port.receive() {
+                let mut said = heard.lock().expect("nobody panics with it");
+                let was_ready = said.contains(&ready);
+                said.push_str(&String::from_utf8_lossy(&bytes));
+                if !was_ready && said.contains(&ready) {
+                    let _ = sender.send(Told::Ready);
+                }
+            }
+            let _ = sender.send(Told::Ended);
+        });
+        Running { addresses, id, kernel: Arc::clone(kernel), said, told }
+    }
+
+    /// Starts a server; returns when it says that it listens.
+    pub fn serve(&self, script: &str, ready: &str) -> Running {
+        let server = self.start(script, ready);
+        let told = server.told.recv_timeout(PATIENCE);
+        assert_eq!(told, Ok(Told::Ready), "{script}\ndoes not listen: {}", server.said());
+        server
+    }
+
+    /// Runs a client to its end, which must be a good one. Returns what it says.
+    pub fn run(&self, script: &str) -> String {
+        let client = self.start(script, "\0");
+        let told = client.told.recv_timeout(PATIENCE);
+        assert_eq!(told, Ok(Told::Ended), "{script}\nhangs: {}", client.said());
+        let outcome = client.kernel.wait(client.id).expect("it is known");
+        assert_eq!(outcome.end.to_string(), "exited with status 0", "{script}\nsaid: {}", client.said());
+        client.said()
+    }
+}
+
+impl Running {
+    /// What it has said.
+    pub fn said(&self) -> String {
+        self.said.lock().expect("nobody panics with it").clone()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A client has ended, and was waited for.
+        if self.kernel.end(self.id, End::Killed).is_ok() {
+            let _ = self.kernel.wait(self.id);
+        }
+        if thread::panicking() {
+            println!("it said:\n{}", self.said());
+        }
+    }
+}
