@@ -51,6 +51,7 @@ const PACKAGES: &[Package] = &[
     package("dnsmasq-base", "/usr/sbin/dnsmasq", "another"),
     package("bind9-dnsutils", "/usr/bin/dig", "what asks it"),
     package("iperf3", "/usr/bin/iperf3", "streams and datagrams, measured"),
+    package("iproute2", "ip", "a network for a test alone"),
     package("curl", "/usr/bin/curl", "what asks web servers"),
     package("wget", "/usr/bin/wget", "another"),
     package("tcl", "tclsh", "putting the shell of sqlite together"),

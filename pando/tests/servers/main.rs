@@ -7,6 +7,7 @@
 
 mod data;
 mod names;
+mod resolved;
 mod server;
 mod shells;
 mod streams;
