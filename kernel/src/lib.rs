@@ -13,7 +13,7 @@ pub mod memory;
 pub mod network;
 pub mod sched;
 
-pub use crate::core::{Config, Kernel, OperatorError, Station, Turn, Worker};
+pub use crate::core::{Config, Kernel, Listener, OperatorError, Station, Turn, Worker};
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsolePort, Stream};

@@ -87,7 +87,7 @@ impl Network {
         let (network, own, (router, mtu)) = plug()?;
         let inside = inside(&own, &router, mtu).map_err(|errno| Failure::Thread(errno.into()))?;
         let (handle, waker) = (gateway.handle(), gateway.handle());
-        let station = kernel.station(network, false, move || waker.wake()).map_err(LaunchError::from)?;
+        let station = kernel.station(network, Link::default(), move || waker.wake()).map_err(LaunchError::from)?;
         let plug = Plug::new(station, Arc::clone(kernel), cell);
         let body = move || gateway.run(&inside, plug);
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(body).map_err(Failure::Thread)?;

@@ -15,6 +15,12 @@ impl Load {
         self.frames += 1;
         self.bytes += bytes as u64;
     }
+
+    /// Becomes at least as much as another, of frames and of bytes.
+    pub(crate) fn raise(&mut self, other: Load) {
+        self.frames = self.frames.max(other.frames);
+        self.bytes = self.bytes.max(other.bytes);
+    }
 }
 
 /// What went through a port, and what did not.
@@ -26,6 +32,10 @@ pub struct Traffic {
     pub received: Load,
     /// What waits for it now.
     pub waiting: Load,
+    /// The most that ever waited for it: of frames, and of bytes.
+    pub most_waiting: Load,
+    /// Bytes of its own that are on its link now.
+    pub under_way: u64,
     /// Frames of its own that said they were another's.
     pub spoofed: u64,
     /// Frames of its own that its link lost, or had no room for.

@@ -19,7 +19,7 @@ mod state;
 mod tests;
 mod worker;
 
-pub use networking::Station;
+pub use networking::{Listener, Station};
 pub use operator::OperatorError;
 pub use worker::{Turn, Worker};
 

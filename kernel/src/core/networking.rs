@@ -7,9 +7,10 @@ use crate::cell::traffic::Traffic;
 use crate::device::card::Card;
 use crate::network::address::{self, Addresses};
 use crate::network::link::Link;
-use crate::network::{NetworkConfig, NetworkId, Owner, PortId};
+use crate::network::{ListenerId, NetworkConfig, NetworkId, PortId};
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 impl Kernel {
     /// Makes a network that nobody is plugged into. It stays as long as the kernel.
@@ -58,15 +59,25 @@ impl Kernel {
         Ok(port.map(|port| state.networks.traffic(port)))
     }
 
-    /// Plugs something of the host's into a network: it may send in anybody's name, and gets what is for addresses that are no cell's, or `listens` to every frame. `wake` is called when frames
+    /// Plugs something of the host's into a network, with a link: it may send in anybody's name, and gets what is for addresses that are no cell's. `wake` is called when frames
     /// wait for it after none did; under the kernel lock, so it must do no more than wake a thread.
     ///
     /// # Errors
     /// There is no such network, or it has no port left.
-    pub fn station(&self, network: NetworkId, listens: bool, wake: impl Fn() + Send + Sync + 'static) -> Result<Station, OperatorError> {
+    pub fn station(&self, network: NetworkId, link: Link, wake: impl Fn() + Send + Sync + 'static) -> Result<Station, OperatorError> {
         let mut state = self.shared.lock();
-        let port = state.networks.plug_station(network, Owner::Station(Arc::new(wake)), listens).ok_or(OperatorError::NoAddress)?;
+        let port = state.networks.plug_station(network, Arc::new(wake), link).ok_or(OperatorError::NoAddress)?;
         Ok(Station { shared: Arc::downgrade(&self.shared), port })
+    }
+
+    /// Hears every frame that a network's switch carries from now on. `wake` is as with [`Kernel::station`].
+    ///
+    /// # Errors
+    /// There is no such network.
+    pub fn listen(&self, network: NetworkId, wake: impl Fn() + Send + Sync + 'static) -> Result<Listener, OperatorError> {
+        let id = self.shared.lock().networks.listen(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
+        let epoch = Duration::from_nanos(self.shared.machine.clock().wall_base);
+        Ok(Listener { shared: Arc::downgrade(&self.shared), id, epoch })
     }
 }
 
@@ -82,11 +93,13 @@ impl Station {
         let Some(shared) = self.shared.upgrade() else { return };
         let now = shared.machine.now();
         let mut state = shared.lock();
+        let next = state.networks.next_arrival();
         for frame in frames {
             state.networks.send(self.port, frame, now);
         }
         state.wake_receivers();
-        if std::mem::take(&mut state.woken) {
+        // Who sleeps until something arrives must know that this will be sooner.
+        if std::mem::take(&mut state.woken) || state.networks.next_arrival() < next {
             shared.announce(&state);
         }
     }
@@ -109,6 +122,38 @@ impl Drop for Station {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.lock().networks.unplug(self.port);
+        }
+    }
+}
+
+/// Somebody who hears all of a network. Dropping it ends that.
+pub struct Listener {
+    shared: Weak<Shared>,
+    id: ListenerId,
+    /// The machine's moment 0, since 1970.
+    epoch: Duration,
+}
+
+impl Listener {
+    /// Takes the frames that were heard first, at most so many, each with the moment at which the switch carried it, since 1970.
+    pub fn receive(&self, most: usize) -> Vec<(Duration, Bytes)> {
+        let Some(shared) = self.shared.upgrade() else { return Vec::new() };
+        let mut state = shared.lock();
+        let heard = std::iter::from_fn(|| state.networks.hear(self.id)).take(most);
+        heard.map(|(moment, frame)| (self.epoch + Duration::from_nanos(moment.0), frame)).collect()
+    }
+
+    /// How many frames were not taken in time.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.upgrade().map_or(0, |shared| shared.lock().networks.unheard(self.id))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock().networks.dismiss(self.id);
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod address;
 mod guard;
 pub mod link;
+mod listener;
 mod queue;
 mod switch;
 
@@ -51,13 +52,23 @@ impl Default for NetworkConfig {
     }
 }
 
+/// Somebody who listens to a network; as a port, not reused while it can be named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerId {
+    network: NetworkId,
+    index: usize,
+}
+
+/// Wakes something of the host's. Called under the kernel lock: it must do no more than that.
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+
 /// Who is at a port, and is told when frames wait there.
 #[derive(Clone)]
 pub(crate) enum Owner {
     /// A cell.
     Cell(CellId),
-    /// Something of the host's, which this wakes. Called under the kernel lock: it must do no more than that.
-    Station(Arc<dyn Fn() + Send + Sync>),
+    /// Something of the host's, which this wakes.
+    Station(Wake),
 }
 
 /// All networks.
@@ -89,10 +100,33 @@ impl Networks {
         Some((PortId { network, index }, addresses))
     }
 
-    /// Plugs a station in, which may send in anybody's name; one that `listens` gets every frame, whoever it is for.
-    pub(crate) fn plug_station(&mut self, network: NetworkId, owner: Owner, listens: bool) -> Option<PortId> {
-        let index = self.switches.get_mut(network.0 as usize)?.plug_station(owner, listens)?;
+    /// Plugs a station in, which may send in anybody's name. `None`: there is no such network, or no port left.
+    pub(crate) fn plug_station(&mut self, network: NetworkId, wake: Wake, link: Link) -> Option<PortId> {
+        let index = self.switches.get_mut(network.0 as usize)?.plug_station(wake, link)?;
         Some(PortId { network, index })
+    }
+
+    /// Lets somebody hear every frame that a switch carries. `None`: there is no such network.
+    pub(crate) fn listen(&mut self, network: NetworkId, wake: Wake) -> Option<ListenerId> {
+        let index = self.switches.get_mut(network.0 as usize)?.listeners.insert(wake);
+        Some(ListenerId { network, index })
+    }
+
+    /// Takes the frame that a listener heard first, and when that was.
+    pub(crate) fn hear(&mut self, listener: ListenerId) -> Option<(Nanos, Bytes)> {
+        self.switches.get_mut(listener.network.0 as usize)?.listeners.take(listener.index)
+    }
+
+    /// How many frames a listener has lost.
+    pub(crate) fn unheard(&self, listener: ListenerId) -> u64 {
+        self.switches.get(listener.network.0 as usize).map_or(0, |switch| switch.listeners.lost(listener.index))
+    }
+
+    /// A listener has heard enough.
+    pub(crate) fn dismiss(&mut self, listener: ListenerId) {
+        if let Some(switch) = self.switches.get_mut(listener.network.0 as usize) {
+            switch.listeners.remove(listener.index);
+        }
     }
 
     /// Pulls a plug: what waits there is gone. Returns what went through it.

@@ -7,8 +7,9 @@
 use super::address::{Addresses, Mac};
 use super::guard::is_honest;
 use super::link::{Crossing, Link, Wire};
+use super::listener::Listeners;
 use super::queue::{PacketScheduler, RoundRobin};
-use super::{NetworkConfig, Owner};
+use super::{NetworkConfig, Owner, Wake};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
 use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES};
@@ -29,8 +30,6 @@ struct Port {
     serial: u64,
     /// What it may send in the name of; `None`: anybody's.
     addresses: Option<Addresses>,
-    /// It gets every frame.
-    listens: bool,
     wire: Wire,
     queue: Box<dyn PacketScheduler>,
     traffic: Traffic,
@@ -82,6 +81,8 @@ pub(super) struct Switch {
     free: Vec<u32>,
     /// Where stations are: they hear what is for nobody known.
     stations: Vec<u32>,
+    /// Who hears everything.
+    pub(super) listeners: Listeners,
     /// Where addresses are.
     places: HashMap<Mac, u32>,
     /// How many of them were learned.
@@ -100,6 +101,7 @@ impl Switch {
             ports: Vec::new(),
             free: Vec::new(),
             stations: Vec::new(),
+            listeners: Listeners::default(),
             places: HashMap::new(),
             learned: 0,
             delayed: BinaryHeap::new(),
@@ -113,7 +115,7 @@ impl Switch {
         (self.config.pool.router(), self.config.mtu)
     }
 
-    fn insert(&mut self, owner: Owner, listens: bool, link: Link) -> Option<(u32, Addresses)> {
+    fn insert(&mut self, owner: Owner, link: Link) -> Option<(u32, Addresses)> {
         let index = self.free.pop().unwrap_or(self.ports.len() as u32);
         let addresses = self.config.pool.port(index)?;
         if index as usize == self.ports.len() {
@@ -124,12 +126,12 @@ impl Switch {
         let queue = Box::<RoundRobin>::default();
         self.plugged += 1;
         let (serial, traffic) = (self.plugged, Traffic::default());
-        self.ports[index as usize] = Some(Port { owner, serial, addresses: guarded, listens, wire, queue, traffic });
+        self.ports[index as usize] = Some(Port { owner, serial, addresses: guarded, wire, queue, traffic });
         Some((index, addresses))
     }
 
     pub(super) fn plug(&mut self, cell: CellId, link: Link) -> Option<(u32, Addresses)> {
-        let (index, addresses) = self.insert(Owner::Cell(cell), false, link)?;
+        let (index, addresses) = self.insert(Owner::Cell(cell), link)?;
         if self.places.insert(addresses.mac, index).is_some() {
             // Somebody behind a station had said that it was there.
             self.learned -= 1;
@@ -137,8 +139,8 @@ impl Switch {
         Some((index, addresses))
     }
 
-    pub(super) fn plug_station(&mut self, owner: Owner, listens: bool) -> Option<u32> {
-        let (index, _) = self.insert(owner, listens, Link::default())?;
+    pub(super) fn plug_station(&mut self, wake: Wake, link: Link) -> Option<u32> {
+        let (index, _) = self.insert(Owner::Station(wake), link)?;
         self.stations.push(index);
         Some(index)
     }
@@ -167,7 +169,8 @@ impl Switch {
 
     pub(super) fn traffic(&self, index: u32) -> Traffic {
         let port = self.ports.get(index as usize).and_then(Option::as_ref);
-        port.map(|port| Traffic { waiting: port.queue.waiting(), ..port.traffic }).unwrap_or_default()
+        port.map(|port| Traffic { waiting: port.queue.waiting(), under_way: port.wire.under_way as u64, ..port.traffic })
+            .unwrap_or_default()
     }
 
     pub(super) fn peek(&self, index: u32) -> Option<&Bytes> {
@@ -192,6 +195,7 @@ impl Switch {
     /// A frame comes in at a port: past its guard and over its link. Returns how many ports it may go to.
     pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
         let goes_to = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.stations.len() };
+        let goes_to = goes_to + self.listeners.len();
         self.let_in(index, frame, now, woken);
         goes_to
     }
@@ -209,7 +213,7 @@ impl Switch {
             return;
         }
         match port.wire.cross(frame.len(), now) {
-            Crossing::Now => self.forward(index, &frame, woken),
+            Crossing::Now => self.forward(index, &frame, now, woken),
             Crossing::Later(arrival, again) => {
                 port.wire.under_way += frame.len();
                 let (serial, taken) = (port.serial, frame.len());
@@ -242,29 +246,27 @@ impl Switch {
             match self.port(sender).filter(|port| port.serial == serial) {
                 Some(port) => {
                     port.wire.under_way -= taken;
-                    self.forward(sender, &frame, woken);
+                    self.forward(sender, &frame, now, woken);
                 }
                 // Whoever sent it has gone, and it may be the last of what it said.
-                None => self.forward(NOBODY, &frame, woken),
+                None => self.forward(NOBODY, &frame, now, woken),
             }
         }
     }
 
     /// Puts a frame where it is to go.
-    fn forward(&mut self, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
+    fn forward(&mut self, sender: u32, frame: &Bytes, now: Nanos, woken: &mut Vec<CellId>) {
         let Some((target, rest)) = frame.split_first_chunk::<6>() else { return };
         let Some(source) = rest.first_chunk::<6>() else { return };
         let (target, source) = (Mac(*target), Mac(*source));
+        self.listeners.hear(frame, now);
         self.learn(source, sender);
         let known = self.places.get(&target).copied().filter(|_| !target.is_group());
         // A question about one cell's address disturbs no other.
         match known.or_else(|| self.asked(frame)) {
-            Some(place) => {
-                self.deliver(place, sender, frame, woken);
-                self.deliver_to_stations(|station, port| station != place && port.listens, sender, frame, woken);
-            }
+            Some(place) => self.deliver(place, sender, frame, woken),
             None if target.is_group() => (0..self.ports.len() as u32).for_each(|index| self.deliver(index, sender, frame, woken)),
-            None => self.deliver_to_stations(|_, _| true, sender, frame, woken),
+            None => (0..self.stations.len()).for_each(|at| self.deliver(self.stations[at], sender, frame, woken)),
         }
     }
 
@@ -272,15 +274,6 @@ impl Switch {
     fn asked(&self, frame: &[u8]) -> Option<u32> {
         let index = self.config.pool.index(question(frame)?)?;
         self.ports.get(index as usize)?.as_ref().filter(|port| port.addresses.is_some()).map(|_| index)
-    }
-
-    fn deliver_to_stations(&mut self, is_meant: impl Fn(u32, &Port) -> bool, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
-        for at in 0..self.stations.len() {
-            let station = self.stations[at];
-            if self.port(station).is_some_and(|port| is_meant(station, port)) {
-                self.deliver(station, sender, frame, woken);
-            }
-        }
     }
 
     /// Puts a frame into a port's queue, and tells who is there if nothing waited before.
@@ -291,6 +284,7 @@ impl Switch {
         let Some(port) = self.port(index) else { return };
         let was_empty = port.queue.peek().is_none();
         port.traffic.overrun += port.queue.push(sender, frame.clone());
+        port.traffic.most_waiting.raise(port.queue.waiting());
         match &port.owner {
             _ if !was_empty => {}
             Owner::Cell(cell) => woken.push(*cell),

@@ -3,8 +3,10 @@
 
 use crate::bench::{Bench, packet};
 use pando_kernel::network::address::{Addresses, Mac};
+use pando_kernel::network::link::Link;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Somebody who is no cell.
 fn stranger(bench: &Bench) -> Addresses {
@@ -16,7 +18,7 @@ fn what_is_for_no_cell_goes_to_the_station_and_it_answers_in_any_name() {
     for mut bench in Bench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
-        let station = bench.lab.kernel.station(bench.network, false, move || {
+        let station = bench.lab.kernel.station(bench.network, Link::default(), move || {
             woken.fetch_add(1, Ordering::Relaxed);
         });
         let station = station.expect("there is room");
@@ -40,7 +42,7 @@ fn what_is_for_no_cell_goes_to_the_station_and_it_answers_in_any_name() {
 #[test]
 fn a_switch_learns_behind_which_station_an_address_is() {
     for mut bench in Bench::both(1) {
-        let stations = [0, 1].map(|_| bench.lab.kernel.station(bench.network, false, || {}).expect("there is room"));
+        let stations = [0, 1].map(|_| bench.lab.kernel.station(bench.network, Link::default(), || {}).expect("there is room"));
         let (a, outside) = (bench.addresses(0), stranger(&bench));
         bench.send(0, &[packet(&a, &outside, 100, 1)]);
         assert_eq!(stations.each_ref().map(|station| station.receive(9).len()), [1, 1], "it may be behind either");
@@ -62,13 +64,45 @@ fn a_switch_learns_behind_which_station_an_address_is() {
 }
 
 #[test]
-fn a_station_that_listens_hears_everything() {
-    for mut bench in Bench::both(2) {
-        let station = bench.lab.kernel.station(bench.network, true, || {}).expect("there is room");
-        let frame = packet(&bench.addresses(0), &bench.addresses(1), 100, 1);
-        bench.send(0, std::slice::from_ref(&frame));
-        assert_eq!(station.receive(9), [frame]);
+fn a_stations_link_delays_what_it_sends() {
+    let link = Link { delay: Duration::from_millis(20), ..Link::default() };
+    for mut bench in Bench::both(1) {
+        let station = bench.lab.kernel.station(bench.network, link, || {}).expect("there is room");
+        let frame = packet(&stranger(&bench), &bench.addresses(0), 100, 1);
+        bench.listen(0, 1);
+        let sent = bench.lab.kernel.now();
+        station.send([frame.clone().into()]);
+        assert_eq!(station.traffic().under_way, frame.len() as u64);
+        bench.lab.run_all();
+        assert!(bench.lab.kernel.now() >= sent + link.delay);
+        assert_eq!(bench.received(0), [[frame]]);
         drop(station);
+        bench.close();
+    }
+}
+
+#[test]
+fn a_listener_hears_everything_in_its_order_and_disturbs_nobody() {
+    for mut bench in Bench::both(2) {
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let woken = Arc::clone(&wakes);
+        let listener = bench.lab.kernel.listen(bench.network, move || {
+            woken.fetch_add(1, Ordering::Relaxed);
+        });
+        let listener = listener.expect("there is a network");
+        let station = bench.lab.kernel.station(bench.network, Link::default(), || {}).expect("there is room");
+        let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
+        let frames = [packet(&a, &b, 100, 1), packet(&a, &stranger(&bench), 100, 2), packet(&b, &a, 100, 3)];
+        bench.send(0, &frames[..2]);
+        bench.send(1, &frames[2..]);
+        let heard = listener.receive(9);
+        assert!(heard.iter().map(|(_, frame)| &frame[..]).eq(frames.iter().map(|frame| &frame[..])));
+        assert!(heard.is_sorted_by_key(|(moment, _)| *moment));
+        assert_eq!((wakes.load(Ordering::Relaxed), listener.lost()), (1, 0));
+        assert_eq!(station.receive(9), frames[1..2], "what is for a cell is for nobody else");
+        assert_eq!(bench.traffic(1).most_waiting.frames, 1);
+        drop((listener, station));
+        bench.send(0, &frames[..1]);
         bench.close();
     }
 }

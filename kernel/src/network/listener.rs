@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listeners: who hears every frame that a switch carries, in its order and with its moment. What one does not take in time it loses; nobody else feels that.
+
+use super::Wake;
+use crate::limits::LISTENER_BYTES;
+use bytes::Bytes;
+use pando_machine::Nanos;
+use std::collections::VecDeque;
+
+/// What a frame takes of a listener's queue beside its bytes.
+const PART: usize = 64;
+
+/// Somebody who listens.
+struct Listener {
+    wake: Wake,
+    queue: VecDeque<(Nanos, Bytes)>,
+    /// Bytes that wait, each frame with a part for itself.
+    weight: usize,
+    /// Frames that found no room.
+    lost: u64,
+}
+
+impl Listener {
+    fn hear(&mut self, frame: &Bytes, now: Nanos) {
+        let weight = frame.len() + PART;
+        if self.weight + weight > LISTENER_BYTES {
+            self.lost += 1;
+            return;
+        }
+        self.weight += weight;
+        self.queue.push_back((now, frame.clone()));
+        if self.queue.len() == 1 {
+            (self.wake)();
+        }
+    }
+}
+
+/// All who listen to one network.
+#[derive(Default)]
+pub(super) struct Listeners {
+    list: Vec<Option<Listener>>,
+}
+
+impl Listeners {
+    /// Somebody begins to listen; a place of who is gone is taken again.
+    pub(super) fn insert(&mut self, wake: Wake) -> usize {
+        let listener = Some(Listener { wake, queue: VecDeque::new(), weight: 0, lost: 0 });
+        match self.list.iter_mut().position(|place| place.is_none()) {
+            Some(free) => {
+                self.list[free] = listener;
+                free
+            }
+            None => {
+                self.list.push(listener);
+                self.list.len() - 1
+            }
+        }
+    }
+
+    /// Somebody has heard enough.
+    pub(super) fn remove(&mut self, index: usize) {
+        if let Some(place) = self.list.get_mut(index) {
+            *place = None;
+        }
+    }
+
+    /// How many places there are: what a frame costs more for them.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The switch carries a frame.
+    pub(super) fn hear(&mut self, frame: &Bytes, now: Nanos) {
+        self.list.iter_mut().flatten().for_each(|listener| listener.hear(frame, now));
+    }
+
+    /// Takes the frame that one heard first, and when that was.
+    pub(super) fn take(&mut self, index: usize) -> Option<(Nanos, Bytes)> {
+        let listener = self.list.get_mut(index)?.as_mut()?;
+        let heard = listener.queue.pop_front()?;
+        listener.weight -= heard.1.len() + PART;
+        Some(heard)
+    }
+
+    /// How many frames found no room at one.
+    pub(super) fn lost(&self, index: usize) -> u64 {
+        self.list.get(index).and_then(Option::as_ref).map_or(0, |listener| listener.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Listeners;
+    use crate::limits::LISTENER_BYTES;
+    use bytes::Bytes;
+    use pando_machine::Nanos;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_what_waits_stays() {
+        let mut listeners = Listeners::default();
+        let [first, second] = [(); 2].map(|()| listeners.insert(Arc::new(|| {})));
+        let frame = Bytes::from(vec![0; 60_000]);
+        let many = 2 * LISTENER_BYTES / frame.len();
+        for moment in 0..many as u64 {
+            listeners.hear(&frame, Nanos(moment));
+            listeners.take(second).expect("it was heard");
+        }
+        let moments: Vec<u64> = std::iter::from_fn(|| listeners.take(first)).map(|(Nanos(moment), _)| moment).collect();
+        assert!(moments.iter().copied().eq(0..moments.len() as u64), "those that came first, in their order");
+        assert_eq!((listeners.lost(first), listeners.lost(second)), ((many - moments.len()) as u64, 0));
+        listeners.remove(first);
+        assert_eq!(listeners.insert(Arc::new(|| {})), first);
+        assert_eq!(listeners.lost(first), 0);
+    }
+}
