@@ -3,17 +3,18 @@
 
 use crate::flows::{Datagrams, Flows, PORTS};
 use crate::limits::{ACCEPTED, FRAMES, FULL, LAST_WORDS, MAX_CONNECTIONS, MAX_RESOLVERS, SPARE_DESCRIPTORS};
-use crate::listeners::{BindError, Listener};
+use crate::listeners::{BindError, Listener, twice};
 use crate::poll::{Handle, Poll, Ready, Token};
 use crate::questions::{Asking, Means, Questions};
 use crate::rules::Rules;
-use crate::splices::{Carried, Splices};
+use crate::splices::{Call, Carried, Splices};
 use crate::world::{Way, World};
 use crate::{Forward, Inside, Protocol, Rule, Station, sockets};
 use pando_stack::{Config, Doorkeeper, Happening, Hearing, Obstacle, Refusal, Stack, TcpOptions, Tuple, Verdict};
 use rustix::io::Errno;
 use rustix::net::accept_with;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,7 @@ impl Gateway {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(BindError::Host)?;
         let descriptors = maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        twice(forwards).map_or(Ok(()), Err)?;
         let listeners = forwards.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
         let poll = Poll::new().map_err(host)?;
         for (listener, index) in listeners.iter().zip(0..) {
@@ -74,7 +76,9 @@ impl Gateway {
             };
             poll.add(&listener.socket, token, ready).map_err(host)?;
         }
-        let handle = Handle::new(&poll).map_err(host)?;
+        let handle = Handle::new().map_err(host)?;
+        // Each time that it is written is an edge, so nobody needs to read it.
+        poll.add(handle.event(), Token::Waker, Ready::IN | Ready::ET).map_err(host)?;
         let resolvers = resolvers.into_iter().take(MAX_RESOLVERS).collect();
         let most = MAX_CONNECTIONS.min(descriptors.saturating_sub(SPARE_DESCRIPTORS) / 2);
         Ok(Gateway { poll, handle, listeners, rules: Rules::new(rules), resolvers, most })
@@ -86,9 +90,9 @@ impl Gateway {
         self.handle.clone()
     }
 
-    /// Where each forward listens.
-    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.listeners.iter().map(|listener| listener.address)
+    /// The forwards, in their order, each with where it listens.
+    pub fn forwards(&self) -> impl Iterator<Item = Forward> {
+        self.listeners.iter().map(|&Listener { address: host, cell, protocol, .. }| Forward { host, cell, protocol })
     }
 
     /// The ports to which the process must be able to connect by TCP; nothing if that may be any.
@@ -99,11 +103,11 @@ impl Gateway {
         Some(ports)
     }
 
-    /// Carries, until it is told to stop.
+    /// Carries, until it is told to stop; says to `told` what it refuses, the first few destinations, each once.
     ///
     /// # Errors
     /// The host does not let it wait.
-    pub fn run(self, inside: &Inside, station: impl Station) -> std::io::Result<Report> {
+    pub fn run(self, inside: &Inside, station: impl Station, told: impl FnMut(SocketAddr)) -> std::io::Result<Report> {
         let Gateway { poll, handle, listeners, rules, resolvers, most } = self;
         let outside = Outside {
             poll,
@@ -115,6 +119,7 @@ impl Gateway {
             listeners,
             most,
             port: *PORTS.start(),
+            answered: BTreeSet::new(),
             unanswered: 0,
             now: 0,
         };
@@ -126,7 +131,7 @@ impl Gateway {
             ..Config::new(inside.mac, inside.seed)
         };
         let mut engine =
-            Engine { stack: Stack::new(config, 0), station, outside, inside: inside.clone(), start: Instant::now(), full: false };
+            Engine { stack: Stack::new(config, 0), station, outside, inside: inside.clone(), start: Instant::now(), full: false, told };
         engine.run(&handle)?;
         engine.outside.splices.close();
         let Outside { world, splices, flows, questions, unanswered, .. } = &engine.outside;
@@ -157,11 +162,13 @@ struct Outside {
     most: usize,
     /// The port from which a cell was called last.
     port: u16,
+    /// Ports at which the cell has answered once.
+    answered: BTreeSet<u16>,
     unanswered: u64,
     now: u64,
 }
 
-struct Engine<S> {
+struct Engine<S, T> {
     stack: Stack,
     station: S,
     outside: Outside,
@@ -169,6 +176,8 @@ struct Engine<S> {
     start: Instant,
     /// The station had no room for all that was to be said.
     full: bool,
+    /// Whom to tell what is refused.
+    told: T,
 }
 
 impl Doorkeeper for Outside {
@@ -191,7 +200,7 @@ impl Doorkeeper for Outside {
     }
 }
 
-impl<S: Station> Engine<S> {
+impl<S: Station, T: FnMut(SocketAddr)> Engine<S, T> {
     fn run(&mut self, handle: &Handle) -> std::io::Result<()> {
         let mut last_words = None;
         let mut goes_on = true;
@@ -204,6 +213,9 @@ impl<S: Station> Engine<S> {
                 self.hear(token, ready);
             }
             goes_on = self.turn();
+            while let Some(refused) = self.outside.world.untold() {
+                (self.told)(refused);
+            }
             let now = self.outside.now;
             if stopped && last_words.is_none() {
                 last_words = Some(now.saturating_add(LAST_WORDS.as_nanos() as u64));
@@ -257,6 +269,9 @@ impl<S: Station> Engine<S> {
             frames += 1;
         }
         let ringing = self.accept();
+        while let Some((index, call)) = self.outside.splices.again(self.outside.now) {
+            self.ring(index, call);
+        }
         self.expire();
         self.happenings();
         let Engine { stack, station, outside, .. } = self;
@@ -285,18 +300,20 @@ impl<S: Station> Engine<S> {
 
     fn happened(&mut self, happening: Happening) {
         let Engine { stack, station, outside, .. } = self;
-        let Outside { poll, world, splices, flows, questions, listeners, unanswered, now, .. } = outside;
+        let Outside { poll, world, splices, flows, questions, listeners, unanswered, answered, now, .. } = outside;
         match happening {
             Happening::Accepted(id) => match stack.tuple(id) {
                 Some(tuple) if world.is_resolver(tuple.local) => questions.open(id, stack),
                 Some(tuple) => splices.accepted(id, &tuple, stack),
                 None => {}
             },
-            Happening::Opened(id) => splices.opened(id, stack),
+            Happening::Opened(id) => answered.extend(splices.opened(id, stack)),
             Happening::Data(id) | Happening::Room(id) => {
                 splices.wake(id);
                 questions.serve(id, &mut Means { poll, world, stack, outlet: station, now: *now });
             }
+            // Its server may be about to begin.
+            Happening::Failed(id, _) if splices.hold(id, answered, *now) => {}
             Happening::Failed(id, _) => {
                 *unanswered += u64::from(splices.is_ringing(id));
                 splices.failed(id, stack, *now);
@@ -332,7 +349,16 @@ impl<S: Station> Engine<S> {
                 let Some(Listener { socket, cell, .. }) = self.outside.listeners.get(index) else { break };
                 let to = SocketAddr::new(self.inside.cell.into(), *cell);
                 match accept_with(socket, sockets::FLAGS) {
-                    Ok(socket) => self.ring(socket, to),
+                    Ok(socket) => {
+                        // Who cannot be told what to do carries bytes all the same.
+                        let _ = sockets::prepare(&socket);
+                        let Outside { poll, splices, now, .. } = &mut self.outside;
+                        let call = Call { to, since: *now };
+                        match splices.wait(poll, socket, call) {
+                            Ok(index) => self.ring(index, call),
+                            Err(_) => self.outside.unanswered += 1,
+                        }
+                    }
                     // Whoever rang has gone again.
                     Err(Errno::CONNABORTED | Errno::INTR) => {}
                     // Without descriptors they wait until there are some.
@@ -345,26 +371,19 @@ impl<S: Station> Engine<S> {
     }
 
     /// Calls the cell for somebody of the host.
-    fn ring(&mut self, socket: std::os::fd::OwnedFd, to: SocketAddr) {
+    fn ring(&mut self, index: usize, call: Call) {
         let Engine { stack, outside, inside, .. } = self;
-        // Who cannot be told what to do carries bytes all the same.
-        let _ = sockets::prepare(&socket);
         for _ in PORTS {
             outside.port = if outside.port == *PORTS.end() { *PORTS.start() } else { outside.port + 1 };
-            let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: to };
+            let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: call.to };
             match stack.connect(tuple, TcpOptions { no_delay: true, ..TcpOptions::default() }, outside.now) {
-                Ok(id) => {
-                    if outside.splices.ring(&outside.poll, socket, id).is_err() {
-                        stack.abort(id);
-                    }
-                    return;
-                }
+                Ok(id) => return outside.splices.ring(index, id, call),
                 Err(pando_stack::Error::InUse) => {}
                 Err(_) => break,
             }
         }
         outside.unanswered += 1;
-        sockets::reset(socket);
+        outside.splices.give_up(index);
     }
 }
 

@@ -8,6 +8,8 @@
 //! What can be reached is what [`Rule`]s open, and at first nothing is. The host's own addresses are opened one by one, its loopback at the gateway's own address. Questions about
 //! names go to the host's resolvers; the answers say which addresses a rule's name has.
 //!
+//! [`Tap`] is the other way out, for who has a device: frames go on as they are.
+//!
 //! [`Gateway::bind`] takes from the host what may need a privilege, before the process gives them up; [`Gateway::run`] is the body of a thread. What it needs of the host then, a
 //! confined process must allow: sockets of the two families, connecting them, and what is done with those that there are.
 #![forbid(unsafe_code)]
@@ -24,15 +26,17 @@ mod questions;
 mod rules;
 mod sockets;
 mod splices;
+mod tap;
 mod timers;
 mod world;
 
 pub use engine::{Counts, Gateway, Report};
 pub use forward::Forward;
 pub use listeners::BindError;
-pub use pando_stack::Outlet;
+pub use pando_stack::{Outlet, Station};
 pub use poll::Handle;
 pub use rules::Rule;
+pub use tap::{Tap, TapCounts};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -64,18 +68,6 @@ pub struct Inside {
     pub cell: Ipv4Addr,
     /// Something that nobody can guess.
     pub seed: u64,
-}
-
-/// Where a gateway is plugged in. What it says goes in by [`Outlet`].
-pub trait Station: Outlet {
-    /// A frame, however it is kept.
-    type Frame: AsRef<[u8]>;
-
-    /// The next frame for the gateway.
-    fn receive(&mut self) -> Option<Self::Frame>;
-
-    /// All that was said so far may go.
-    fn flush(&mut self);
 }
 
 #[cfg(test)]

@@ -33,6 +33,10 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) const SILENCE_ASKED: Duration = Duration::from_secs(15);
 /// Questions without an answer that end the connection.
 pub(crate) const SILENCE_QUESTIONS: u32 = 4;
+/// How long a forward's connection is held where the cell has not listened at that port yet: servers take seconds to begin.
+pub(crate) const HELD: Duration = Duration::from_secs(10);
+/// How long until the cell is tried again then.
+pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 /// How long, at its end, the gateway tries to deliver what it was given.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Frames that are taken in before anything else is done.

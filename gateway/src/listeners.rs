@@ -10,6 +10,9 @@ use std::os::fd::OwnedFd;
 /// A forward cannot listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
+    /// Another forward does.
+    #[error("port {} of {} is given twice: one port leads to one place", .0.port(), .0.ip())]
+    Twice(SocketAddr),
     /// Somebody else does.
     #[error("port {} of {} is taken: end the program that listens there, or choose another port", .0.port(), .0.ip())]
     Taken(SocketAddr),
@@ -36,6 +39,17 @@ pub(crate) struct Listener {
     /// The port of the cell.
     pub(crate) cell: u16,
     pub(crate) protocol: Protocol,
+}
+
+/// Finds a forward that begins where another does.
+pub(crate) fn twice(forwards: &[Forward]) -> Option<BindError> {
+    let meet = |one: &Forward, other: &Forward| {
+        let (a, b) = (one.host.ip(), other.host.ip());
+        let is_same = a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified());
+        one.protocol == other.protocol && one.host.port() == other.host.port() && one.host.port() != 0 && is_same
+    };
+    let mut later = forwards.iter().enumerate().filter(|(at, forward)| forwards[..*at].iter().any(|before| meet(before, forward)));
+    later.next().map(|(_, forward)| BindError::Twice(forward.host))
 }
 
 impl Listener {

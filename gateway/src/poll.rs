@@ -5,7 +5,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno, write};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -105,11 +105,14 @@ struct Shared {
 }
 
 impl Handle {
-    pub(crate) fn new(poll: &Poll) -> io::Result<Handle> {
+    pub(crate) fn new() -> io::Result<Handle> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Each time that it is written is an edge, so nobody needs to read it.
-        poll.add(&event, Token::Waker, Ready::IN | Ready::ET)?;
         Ok(Handle { shared: Arc::new(Shared { event, woken: AtomicBool::new(false), stopped: AtomicBool::new(false) }) })
+    }
+
+    /// What is ready to be read, and written once more, whenever somebody was woken.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
     }
 
     /// Tells the gateway that frames wait for it. Costs a system call at most, and never blocks.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections: one of the stack's and one of the host's, and what is carried between them.
 
-use crate::limits::{HANDSHAKE, TURN};
+use crate::limits::{AGAIN, HANDSHAKE, HELD, TURN};
 use crate::poll::{Poll, Ready, Token};
 use crate::sockets;
 use crate::timers::Timers;
@@ -9,12 +9,21 @@ use pando_stack::{ConnectionId, Obstacle, Outlet, Refusal, Stack, TcpOptions, Tu
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use slab::Slab;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 /// What a connection's descriptor tells of.
 const WATCHED: Ready = Ready::IN.union(Ready::OUT).union(Ready::RDHUP).union(Ready::ET);
+
+/// What somebody of the host's wants of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Where to.
+    pub(crate) to: SocketAddr,
+    /// Since when.
+    pub(crate) since: u64,
+}
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +32,10 @@ enum Stage {
     Calling(Tuple),
     /// The cell was let in, and has so long for the rest of its handshake.
     Admitted(Tuple, u64),
+    /// The host's side is connected; the cell is called, at this moment if it has not been yet.
+    Held(Call, u64),
     /// The cell's side is being connected; the host's is.
-    Ringing(ConnectionId),
+    Ringing(ConnectionId, Call),
     /// Both are connected.
     Open(ConnectionId),
 }
@@ -87,6 +98,8 @@ pub(crate) struct Splices {
     named: HashMap<ConnectionId, usize>,
     ready: VecDeque<usize>,
     handshakes: Timers,
+    /// When cells are called again.
+    calls: Timers,
     pub(crate) carried: Carried,
 }
 
@@ -102,7 +115,7 @@ impl Splices {
 
     /// Whether a forward waits for the cell to answer here.
     pub(crate) fn is_ringing(&self, id: ConnectionId) -> bool {
-        self.named.get(&id).and_then(|index| self.list.get(*index)).is_some_and(|splice| splice.stage == Stage::Ringing(id))
+        self.named.get(&id).and_then(|index| self.list.get(*index)).is_some_and(|splice| matches!(splice.stage, Stage::Ringing(..)))
     }
 
     /// Whether nothing that cells said waits to be carried.
@@ -134,7 +147,8 @@ impl Splices {
                 self.strangers.remove(&tuple);
                 self.handshakes.remove(until, index);
             }
-            Stage::Ringing(id) | Stage::Open(id) => drop(self.named.remove(&id)),
+            Stage::Held(_, at) => self.calls.remove(at, index),
+            Stage::Ringing(id, _) | Stage::Open(id) => drop(self.named.remove(&id)),
         }
         Some(splice.socket)
     }
@@ -167,11 +181,46 @@ impl Splices {
         }
     }
 
-    /// The host's side of a forward is connected, and the stack rings at the cell.
-    pub(crate) fn ring(&mut self, poll: &Poll, socket: OwnedFd, id: ConnectionId) -> Result<(), Errno> {
-        let index = self.insert(poll, socket, Stage::Ringing(id))?;
-        self.named.insert(id, index);
-        Ok(())
+    /// The host's side of a forward is connected; the cell is to be called now.
+    pub(crate) fn wait(&mut self, poll: &Poll, socket: OwnedFd, call: Call) -> Result<usize, Errno> {
+        self.insert(poll, socket, Stage::Held(call, call.since))
+    }
+
+    /// The stack rings at the cell.
+    pub(crate) fn ring(&mut self, index: usize, id: ConnectionId, call: Call) {
+        if let Some(splice) = self.list.get_mut(index) {
+            splice.stage = Stage::Ringing(id, call);
+            self.named.insert(id, index);
+        }
+    }
+
+    /// The cell did not take a call: it is held to be made again, unless the cell has answered there before or it has taken too long. Whether it is.
+    pub(crate) fn hold(&mut self, id: ConnectionId, answered: &BTreeSet<u16>, now: u64) -> bool {
+        let Some(index) = self.named.get(&id).copied() else { return false };
+        let Some(splice) = self.list.get_mut(index) else { return false };
+        let Stage::Ringing(_, call) = splice.stage else { return false };
+        if answered.contains(&call.to.port()) || splice.broken || now >= call.since.saturating_add(HELD.as_nanos() as u64) {
+            return false;
+        }
+        let at = now.saturating_add(AGAIN.as_nanos() as u64);
+        splice.stage = Stage::Held(call, at);
+        self.named.remove(&id);
+        self.calls.add(at, index);
+        true
+    }
+
+    /// A call that is to be made again now.
+    pub(crate) fn again(&mut self, now: u64) -> Option<(usize, Call)> {
+        let index = self.calls.due(now)?;
+        match self.list.get(index)?.stage {
+            Stage::Held(call, _) => Some((index, call)),
+            _ => None,
+        }
+    }
+
+    /// Nobody will answer a call.
+    pub(crate) fn give_up(&mut self, index: usize) {
+        self.reset(index);
     }
 
     /// A stranger is connected. Whether it is one of these.
@@ -189,12 +238,13 @@ impl Splices {
         }
     }
 
-    /// The cell has answered a forward.
-    pub(crate) fn opened(&mut self, id: ConnectionId, stack: &mut Stack) {
-        if let Some(index) = self.named.get(&id).copied() {
-            self.carried.incoming += 1;
-            self.open(index, id, stack);
-        }
+    /// The cell has answered a forward. Returns the port at which it did.
+    pub(crate) fn opened(&mut self, id: ConnectionId, stack: &mut Stack) -> Option<u16> {
+        let index = self.named.get(&id).copied()?;
+        let Stage::Ringing(_, call) = self.list.get(index)?.stage else { return None };
+        self.carried.incoming += 1;
+        self.open(index, id, stack);
+        Some(call.to.port())
     }
 
     fn open(&mut self, index: usize, id: ConnectionId, stack: &mut Stack) {
@@ -252,6 +302,10 @@ impl Splices {
         splice.writable |= ready.intersects(Ready::OUT | Ready::HUP | Ready::ERR);
         splice.ends |= ready.intersects(Ready::RDHUP | Ready::HUP | Ready::ERR);
         splice.broken |= ready.intersects(Ready::ERR);
+        if splice.broken && matches!(splice.stage, Stage::Held(..)) {
+            // Whoever called has gone again.
+            return self.reset(index);
+        }
         let Stage::Calling(tuple) = splice.stage else { return self.queue(index) };
         match sockopt::socket_error(&splice.socket).unwrap_or_else(Err) {
             Ok(()) if splice.writable => {
@@ -316,7 +370,7 @@ impl Splices {
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.handshakes.next()
+        self.handshakes.next().into_iter().chain(self.calls.next()).min()
     }
 }
 

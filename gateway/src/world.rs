@@ -30,13 +30,15 @@ pub(crate) struct World {
     learned: Learned,
     /// How many destinations were refused, and the first of them.
     refused: (u64, Vec<SocketAddr>),
+    /// How many of these were told.
+    told: usize,
 }
 
 impl World {
     pub(crate) fn new(rules: Rules, inside: &Inside) -> World {
         let own = [inside.address4.into(), inside.address6.into()];
         let networks = [Network::new(own[0], inside.prefix4), Network::new(own[1], inside.prefix6)];
-        World { rules, own, networks, learned: Learned::default(), refused: (0, Vec::new()) }
+        World { rules, own, networks, learned: Learned::default(), refused: (0, Vec::new()), told: 0 }
     }
 
     /// What stands behind a destination, if a cell may reach it. What it may not is noted.
@@ -86,6 +88,13 @@ impl World {
                 self.learned.add(*address, name, now.saturating_add(time.as_nanos() as u64));
             }
         }
+    }
+
+    /// The next of the first destinations that were refused, if it was not told yet.
+    pub(crate) fn untold(&mut self) -> Option<SocketAddr> {
+        let next = self.refused.1.get(self.told).copied();
+        self.told += usize::from(next.is_some());
+        next
     }
 
     /// How many destinations were refused, and the first of them.
@@ -144,6 +153,7 @@ mod tests {
         assert_eq!(way(&mut world, &format!("8.8.8.8:{DNS}"), 0), host("8.8.8.8:53"));
         let (count, told) = world.refused();
         assert_eq!((count, told.len()), (2, 2));
+        assert_eq!(std::iter::from_fn(|| world.untold()).collect::<Vec<_>>(), told);
     }
 
     #[test]

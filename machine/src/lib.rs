@@ -24,6 +24,7 @@ mod error;
 mod frame;
 pub mod kvm;
 pub mod sim;
+mod tap;
 mod vector;
 
 pub use arena::{Arena, EntryIndex};
@@ -32,6 +33,7 @@ pub use context::{Context, Exception, Exit, Pending, Root, Violation};
 pub use error::HostError;
 pub use frame::{FRAME_SIZE, FRAMES_PER_STRETCH, FrameId, PHYSICAL_BASE, PageCount, Stretch};
 pub use pando_abi::virtual_registers::Time;
+pub use tap::{TapDevice, TapError, open_tap};
 pub use vector::VectorState;
 
 use std::sync::Arc;

@@ -3,13 +3,14 @@
 
 use crate::help;
 use crate::host::Variable;
-use crate::network::Net;
+use crate::network::{Net, NetParser};
 use crate::options::{StatsFormat, User, Volume};
 use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use pando_gateway::{Forward, Rule};
 use pando_kernel::Share;
+use pando_kernel::network::link::Link;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -83,8 +84,8 @@ pub(crate) struct Run {
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
     pub(crate) volumes: Vec<Volume>,
 
-    /// What the cell is connected with: nothing; a network of its own, with nobody else on it; or by a gateway the world outside [default: gateway where -p or --allow is given, otherwise none]. With `gateway` alone, every public address can be reached; none of private networks, none of this host's
-    #[arg(long, value_name = "NET", hide_possible_values = true)]
+    /// What the cell is connected with: `none`; `private`, a network of its own, with nobody else on it; by a `gateway` the world outside; or `tap:NAME`, a TAP device of this host's [default: gateway where -p or --allow is given, otherwise none]. With `gateway` alone, every public address can be reached; none of private networks, none of this host's. Behind a device the cell is 10.77.0.2/16 and fd70:616e:646f::2/64, and its router 10.77.0.1 and fd70:616e:646f::1
+    #[arg(long, value_name = "NET", value_parser = NetParser, hide_possible_values = true)]
     pub(crate) net: Option<Net>,
 
     /// Let others reach the port CELL of the cell at the port HOST of this host (repeat for more): at 127.0.0.1, or at ADDR (0.0.0.0 for everybody). It opens nothing outward
@@ -94,6 +95,14 @@ pub(crate) struct Run {
     /// Let the cell reach this, and nothing that is not named so (repeat for more): `public` or `private` addresses, an address, a network (10.0.0.0/8), a name or all below one (*.example.org), `host` (this host's 127.0.0.1, at the gateway's address), `dns` (ask for any name); each with :PORT or for all
     #[arg(long, value_name = "WHERE[:PORT]")]
     pub(crate) allow: Vec<Rule>,
+
+    /// What the cell's link does to frames, each way: `rate=100M` (bits per second), `delay=20ms`, `jitter=5ms` (so much longer at random: frames overtake each other), `loss=1%`, `duplication=0.1%`; some of these, with commas between them
+    #[arg(long, value_name = "FAULTS", value_parser = crate::network::link)]
+    pub(crate) link: Option<Link>,
+
+    /// Write every frame of the cell's network into this file, for tshark or Wireshark; it may be read while it grows
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
 
     /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]

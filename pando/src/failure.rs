@@ -35,11 +35,25 @@ pub(crate) enum Failure {
     /// `-p` or `--allow` with a network that leads nowhere.
     #[error("-p and --allow need a gateway: leave --net out, or say `--net gateway`")]
     NoGateway,
+    /// An option about a network, without one.
+    #[error("{0} needs a network: add `--net gateway`, `--net private` or `--net tap:NAME`")]
+    NoNetwork(&'static str),
+    /// A TAP device cannot be had.
+    #[error("--net tap: {0}")]
+    Tap(#[from] pando_machine::TapError),
+    /// Nothing can be captured into a file.
+    #[error("--pcap {}: {why}", file.display())]
+    Capture {
+        /// What was named.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A forward cannot listen, or there is nothing to make a gateway with.
     #[error("-p: {0}")]
     Bind(#[from] pando_gateway::BindError),
     /// The gateway broke off.
-    #[error("the gateway cannot go on: {0}")]
+    #[error("the way out of the cell's network broke off: {}", crate::host::plain(.0))]
     Gateway(std::io::Error),
     /// `-t` without a terminal to give.
     #[error("-t: standard input is not a terminal: leave -t out, or run this from one")]

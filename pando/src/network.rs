@@ -1,108 +1,220 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell's network: what the command line asks for, and the gateway that leads out of it.
+//! A cell's network: what the command line asks for, and what leads out of it.
 
+mod capture;
+mod options;
 mod resolvers;
 mod station;
 
 use crate::cli::Run;
 use crate::failure::Failure;
+use crate::say;
+use capture::Capture;
+pub(crate) use options::{Net, NetParser, link};
 use pando_confine::Ports;
-use pando_gateway::{Gateway, Handle, Inside, Report, Rule};
+use pando_gateway::{Forward, Gateway, Handle, Inside, Report, Rule, Tap, TapCounts};
+use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, Kernel, NetworkConfig};
+use pando_kernel::{CellId, Kernel, NetworkConfig, Station};
 use pando_launch::LaunchError;
+use pando_machine::open_tap;
 use rustix::rand::{GetRandomFlags, getrandom};
 use station::Plug;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What a cell is connected with. (Comments on the variants would become part of the help, and spread it over pages.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Net {
-    None,
-    Private,
-    Gateway,
-}
-
 /// What a cell is to be connected with.
 #[derive(Debug)]
-pub(crate) enum Network {
-    /// Itself alone.
+pub(crate) struct Network {
+    way: Way,
+    /// What lies between it and the cell, each way.
+    link: Link,
+    capture: Option<Capture>,
+    /// Who is told what is refused, by the program's name; nobody if the terminal is the program's own.
+    told: Option<String>,
+}
+
+/// The way out.
+#[derive(Debug)]
+enum Way {
+    /// No network at all.
     None,
-    /// A network of its own, with nobody else on it.
+    /// A network with nobody else on it.
     Private,
     /// The world outside, as far as it is opened.
     Gateway(Gateway),
+    /// A device of the host.
+    Tap(Tap),
 }
 
-/// A gateway at work.
+/// A network at work.
 pub(crate) struct Running {
+    out: Option<Out>,
+    capture: Option<capture::Running>,
+    forwards: Vec<Forward>,
+}
+
+/// What carries, until it is told to stop.
+type Carry = dyn FnOnce(&Inside, Plug) -> io::Result<Carried> + Send;
+
+/// What leads out, at work.
+struct Out {
     handle: Handle,
-    thread: JoinHandle<io::Result<Report>>,
+    thread: JoinHandle<io::Result<Carried>>,
+    station: Arc<Station>,
+}
+
+/// What was carried out and in.
+#[derive(Debug)]
+pub(crate) enum Carried {
+    /// By the gateway.
+    Gateway(Box<Report>),
+    /// By a device.
+    Tap(TapCounts),
+}
+
+/// What a network did.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    /// What went through the port of what leads out, and what that did.
+    pub(crate) out: Option<(Traffic, Carried)>,
+    /// Which ports of the host led to the cell.
+    pub(crate) forwards: Vec<Forward>,
 }
 
 impl Network {
     /// Takes from the host what the network needs of it, before the process is confined.
     ///
     /// # Errors
-    /// Options that contradict each other, or a port of the host's that cannot be had.
+    /// Options that contradict each other; a port, a device or a file of the host's that cannot be had.
     pub(crate) fn prepare(options: &Run) -> Result<Network, Failure> {
-        let Run { net, publish, allow, .. } = options;
-        match (net, publish.is_empty() && allow.is_empty()) {
-            (Some(Net::None), true) | (None, true) => Ok(Network::None),
-            (Some(Net::Private), true) => Ok(Network::Private),
-            (Some(Net::None | Net::Private), false) => Err(Failure::NoGateway),
+        let Run { net, publish, allow, link, pcap, .. } = options;
+        let way = match (net, publish.is_empty() && allow.is_empty()) {
+            (Some(Net::None), true) | (None, true) => Way::None,
+            (Some(Net::Private), true) => Way::Private,
+            (Some(Net::Tap(name)), true) => Way::Tap(tap(name)?),
+            (Some(Net::None | Net::Private | Net::Tap(_)), false) => return Err(Failure::NoGateway),
             (Some(Net::Gateway) | None, _) => {
                 // Who asks for the gateway asks for the world; who only lets others in has not asked to get out.
                 let rules = if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.clone() };
-                Ok(Network::Gateway(Gateway::bind(publish, rules, resolvers::of_host())?))
+                Way::Gateway(Gateway::bind(publish, rules, resolvers::of_host())?)
             }
+        };
+        let without = match (&way, link, pcap) {
+            (Way::None, Some(_), _) => Some("--link"),
+            (Way::None, None, Some(_)) => Some("--pcap"),
+            _ => None,
+        };
+        if let Some(option) = without {
+            return Err(Failure::NoNetwork(option));
+        }
+        let capture = pcap.as_deref().map(Capture::create).transpose()?;
+        let told = (!options.terminal).then(|| options.program().display().to_string());
+        Ok(Network { way, link: link.unwrap_or_default(), capture, told })
+    }
+
+    /// Says where forwards listen whose port was left to the host.
+    pub(crate) fn announce(&self, asked: &[Forward]) {
+        let Way::Gateway(gateway) = &self.way else { return };
+        for (Forward { host, cell, .. }, _) in gateway.forwards().zip(asked).filter(|(_, asked)| asked.host.port() == 0) {
+            say::problem(&format_args!("{host} leads to port {cell}"));
         }
     }
 
     /// The ports that connections may lead to.
     pub(crate) fn ports(&self) -> Ports {
-        match self {
-            Network::Gateway(gateway) => gateway.ports().map_or(Ports::All, Ports::Only),
-            Network::None | Network::Private => Ports::default(),
+        match &self.way {
+            Way::Gateway(gateway) => gateway.ports().map_or(Ports::All, Ports::Only),
+            Way::None | Way::Private | Way::Tap(_) => Ports::default(),
         }
     }
 
-    /// Plugs a cell in that has not started, and starts the gateway, on a thread of its own.
+    /// Whether the process will go on making connections.
+    pub(crate) fn connects(&self) -> bool {
+        matches!(self.way, Way::Gateway(_))
+    }
+
+    /// Plugs a cell in that has not started, and starts what leads out and who listens, on threads of their own.
     ///
     /// # Errors
     /// There is no room for a network, or for a thread.
-    pub(crate) fn connect(self, kernel: &Arc<Kernel>, cell: CellId) -> Result<Option<Running>, Failure> {
-        let plug = || {
-            let network = kernel.add_network(NetworkConfig::default())?;
-            Ok::<_, LaunchError>((network, kernel.plug(cell, network, Link::default())?, kernel.router(network)?))
+    pub(crate) fn connect(self, kernel: &Arc<Kernel>, cell: CellId) -> Result<Running, Failure> {
+        let Network { way, link, capture, told } = self;
+        if let Way::None = way {
+            return Ok(Running { out: None, capture: None, forwards: Vec::new() });
+        }
+        let network = kernel.add_network(NetworkConfig::default()).map_err(LaunchError::from)?;
+        let own = kernel.plug(cell, network, link).map_err(LaunchError::from)?;
+        let (router, mtu) = kernel.router(network).map_err(LaunchError::from)?;
+        let capture = capture.map(|capture| capture.start(kernel, network)).transpose()?;
+        let mut forwards = Vec::new();
+        let (handle, carry): (Handle, Box<Carry>) = match way {
+            Way::None | Way::Private => return Ok(Running { out: None, capture, forwards: Vec::new() }),
+            Way::Gateway(gateway) => {
+                let told = move |refused| tell(told.as_deref(), &router, refused);
+                let handle = gateway.handle();
+                forwards.extend(gateway.forwards());
+                let run = move |inside: &Inside, plug| Ok(Carried::Gateway(Box::new(gateway.run(inside, plug, told)?)));
+                (handle, Box::new(run))
+            }
+            Way::Tap(tap) => (tap.handle(), Box::new(move |inside, plug| tap.run(inside.mtu, plug).map(Carried::Tap))),
         };
-        let gateway = match self {
-            Network::None => return Ok(None),
-            Network::Private => return plug().map(|_| None).map_err(Failure::Launch),
-            Network::Gateway(gateway) => gateway,
-        };
-        let (network, own, (router, mtu)) = plug()?;
+        let waker = handle.clone();
+        let station = Arc::new(kernel.station(network, link, move || waker.wake()).map_err(LaunchError::from)?);
+        let plug = Plug::new(Arc::clone(&station), Arc::clone(kernel), cell);
         let inside = inside(&own, &router, mtu).map_err(|errno| Failure::Thread(errno.into()))?;
-        let (handle, waker) = (gateway.handle(), gateway.handle());
-        let station = kernel.station(network, Link::default(), move || waker.wake()).map_err(LaunchError::from)?;
-        let plug = Plug::new(station, Arc::clone(kernel), cell);
-        let body = move || gateway.run(&inside, plug);
+        let body = move || carry(&inside, plug);
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(body).map_err(Failure::Thread)?;
-        Ok(Some(Running { handle, thread }))
+        Ok(Running { out: Some(Out { handle, thread, station }), capture, forwards })
     }
 }
 
 impl Running {
-    /// Lets the gateway deliver what it has, and asks it what it did.
+    /// Lets what leads out deliver what it has, and who listens write it, and asks what was done.
     ///
     /// # Errors
     /// The host did not let it go on.
-    pub(crate) fn finish(self) -> io::Result<Report> {
+    pub(crate) fn finish(self) -> io::Result<Story> {
+        let Running { out, capture, forwards } = self;
+        let out = out.map(Out::finish).transpose();
+        if let Some(capture) = capture {
+            capture.finish();
+        }
+        Ok(Story { out: out?, forwards })
+    }
+}
+
+impl Out {
+    fn finish(self) -> io::Result<(Traffic, Carried)> {
         self.handle.stop();
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("it broke off")))
+        let carried = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("it broke off")))?;
+        Ok((self.station.traffic(), carried))
+    }
+}
+
+/// Takes a TAP device.
+fn tap(name: &str) -> Result<Tap, Failure> {
+    let device = open_tap(name)?;
+    if !device.is_up {
+        say::problem(&format_args!("--net tap:{name}: the device is down, and carries nothing until root says `ip link set {name} up`"));
+    }
+    Tap::new(device.descriptor, device.mtu).map_err(Failure::Thread)
+}
+
+/// Says that a destination was refused, if that is one which can be opened.
+fn tell(program: Option<&str>, router: &Addresses, refused: SocketAddr) {
+    let Some(program) = program else { return };
+    let (is_router, is_neighbour) = match refused.ip() {
+        IpAddr::V4(address) => (address == router.v4, address.octets()[..2] == router.v4.octets()[..2]),
+        IpAddr::V6(address) => (address == router.v6, address.segments()[..4] == router.v6.segments()[..4]),
+    };
+    match refused.port() {
+        port if is_router => say::problem(&format_args!("{program}: {refused} is not allowed: add --allow host:{port}")),
+        _ if is_neighbour || refused.ip().is_multicast() => {}
+        _ => say::problem(&format_args!("{program}: {refused} is not allowed: add --allow {refused}")),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::exports::Running;
 use crate::failure::Failure;
 use crate::host;
 use crate::laps::Laps;
-use crate::network::Network;
+use crate::network::{Network, Story};
 use crate::options::StatsFormat;
 use crate::say::{self, OWN_FAILURE};
 use crate::signals::Signals;
@@ -15,7 +15,6 @@ use crate::terminal::{self, RawTerminal};
 use crate::view::Asked;
 use crate::watch::Watch;
 use pando_confine::Needs;
-use pando_gateway::Report;
 use pando_kernel::{CellId, Config, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, carry_input, carry_output};
 use pando_machine::PageCount;
@@ -47,13 +46,13 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     laps.end("view");
     let (kernel, cell) = prepare(options, &mut seen, &mut laps)?;
     let ended = attend(options, &Arc::new(kernel), cell, seen, network, &mut laps)?;
-    let Ended { outcome, gateway, whole } = ended;
+    let Ended { outcome, network, whole } = ended;
     laps.end("program");
     let (status, said) = told(&outcome);
     match options.stats {
         // Its first line says how the cell ended.
-        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome, gateway.as_ref(), &laps)),
-        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, gateway.as_ref(), &laps)),
+        Some(StatsFormat::Table) => eprint!("{}", stats::table(options.program(), &outcome, &network, &laps)),
+        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, &laps)),
         None if said && outcome.end == End::Quota => {
             say::problem(&format_args!("{}: {}: give it more with --memory", options.program().display(), outcome.end));
         }
@@ -66,8 +65,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
 /// A cell that has ended.
 struct Ended {
     outcome: Outcome,
-    /// What its gateway did.
-    gateway: Option<Report>,
+    /// What its network did.
+    network: Story,
     /// All that it read and changed could be carried.
     whole: bool,
 }
@@ -77,14 +76,16 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, ne
     let port = kernel.console(cell).map_err(LaunchError::from)?;
     // Every thread that there will be, because a confined process starts none.
     seen.renew();
-    let gateway = network.connect(kernel, cell)?;
+    let connecting = network.connects();
+    network.announce(&options.publish);
+    let network = network.connect(kernel, cell)?;
     let write_back = seen.exports.write_back(kernel, cell)?;
     let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(kernel, cell, &watch)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    pando_confine::limit_calls(Needs { writing_back: write_back.is_some(), connecting: gateway.is_some() })?;
+    pando_confine::limit_calls(Needs { writing_back: write_back.is_some(), connecting })?;
     laps.end("confinement");
 
     kernel.start(cell).map_err(LaunchError::from)?;
@@ -94,17 +95,17 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, ne
     let carried = carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr());
     let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
     drop(terminal);
-    let gateway = gateway.map(|gateway| gateway.finish().map_err(Failure::Gateway)).transpose();
+    let network = network.finish().map_err(Failure::Gateway);
     let written = write_back.is_none_or(Running::finish);
     carried.map_err(Failure::Output)?;
-    let gateway = gateway?;
+    let network = network?;
     // A cell knows one way of being asked to end; the host knows several.
     if let (End::Signalled { signal, .. }, Some(asked)) = (&mut outcome.end, signals.asked())
         && *signal == SIGTERM
     {
         *signal = asked;
     }
-    Ok(Ended { outcome, gateway, whole: written && !unread.load(Ordering::Relaxed) })
+    Ok(Ended { outcome, network, whole: written && !unread.load(Ordering::Relaxed) })
 }
 
 /// Says that standard input could not be read, and notes it.

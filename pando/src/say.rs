@@ -3,6 +3,7 @@
 
 use anstyle::{AnsiColor, Style};
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Exit status of Pando's own failures, as container tools use it.
@@ -12,7 +13,8 @@ pub(crate) const OWN_FAILURE: u8 = 125;
 pub(crate) fn problem(what: &dyn Display) {
     let what = without_numbers(&what.to_string());
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    anstream::eprintln!("{style}pando:{style:#} {what}");
+    // Nobody is left to be told that this could not be said.
+    let _ = writeln!(anstream::stderr(), "{style}pando:{style:#} {what}");
 }
 
 /// The same without the system's numbers of errors, which mean nothing to people.

@@ -2,8 +2,9 @@
 //! What a cell did and took, for people and for scripts.
 
 use crate::laps::Laps;
+use crate::network::{Carried, Story};
 use pando_abi::virtual_registers::MissingCall;
-use pando_gateway::{Counts, Report as Gateway};
+use pando_gateway::{Counts, Forward, Protocol, Report as Gateway, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::{End, Outcome, Report};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use std::fmt::Write;
 use syscalls::Sysno;
 
 /// The figures of an ended cell, a line each.
-pub(crate) fn table(program: &OsStr, outcome: &Outcome, gateway: Option<&Gateway>, laps: &Laps) -> String {
+pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &Story, laps: &Laps) -> String {
     let Outcome { counters, usage, report, end, traffic } = outcome;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -36,11 +37,21 @@ pub(crate) fn table(program: &OsStr, outcome: &Outcome, gateway: Option<&Gateway
     for call in missing(report) {
         line(&format!("    {}", name(call)), call.count.to_string());
     }
-    for (name, count) in traffic.iter().flat_map(frames).chain(gateway.into_iter().flat_map(carried)) {
-        line(&name.replace('_', " "), count.to_string());
+    let plain = |name: &str| name.replace('_', " ");
+    for (name, count) in traffic.iter().flat_map(frames).chain(network.out.iter().flat_map(|(_, out)| carried(out))) {
+        line(&plain(name), count.to_string());
     }
-    for refused in gateway.into_iter().flat_map(|gateway| &gateway.refused) {
-        line("  refused", refused.to_string());
+    if let Some((port, out)) = &network.out {
+        line(&format!("at the {}", kind(out)), String::new());
+        for (name, count) in frames(port) {
+            line(&format!("  {}", plain(name)), count.to_string());
+        }
+    }
+    for refused in refused(network) {
+        line("  refused", refused);
+    }
+    for forward in &network.forwards {
+        line(&format!("port {}", forward.cell), forward.host.to_string());
     }
     format!("pando: {}: {end}\n{text}", program.display())
 }
@@ -55,23 +66,44 @@ fn name(call: &MissingCall) -> String {
     Sysno::new(call.number as usize).map_or_else(|| format!("syscall_{:#x}", call.number), |call| call.name().into())
 }
 
-/// What went through its network card.
-fn frames(traffic: &Traffic) -> [(&'static str, u64); 8] {
-    let Traffic { sent, received, waiting, spoofed, lost, overrun } = *traffic;
+/// What went through a port, and what waits and waited there.
+fn frames(traffic: &Traffic) -> [(&'static str, u64); 12] {
+    let Traffic { sent, received, waiting, most_waiting, under_way, spoofed, lost, overrun } = *traffic;
     [
         ("frames_sent", sent.frames),
         ("frames_sent_bytes", sent.bytes),
         ("frames_received", received.frames),
         ("frames_received_bytes", received.bytes),
         ("frames_waiting", waiting.frames),
+        ("frames_waiting_bytes", waiting.bytes),
+        ("most_waiting", most_waiting.frames),
+        ("most_waiting_bytes", most_waiting.bytes),
+        ("bytes_on_the_link", under_way),
         ("frames_spoofed", spoofed),
         ("frames_lost", lost),
         ("frames_overrun", overrun),
     ]
 }
 
-/// What its gateway carried.
-fn carried(gateway: &Gateway) -> [(&'static str, u64); 14] {
+/// What leads out.
+fn kind(out: &Carried) -> &'static str {
+    match out {
+        Carried::Gateway(_) => "gateway",
+        Carried::Tap(_) => "tap",
+    }
+}
+
+/// What was carried out and in.
+fn carried(out: &Carried) -> Vec<(&'static str, u64)> {
+    match out {
+        Carried::Gateway(gateway) => carried_by_gateway(gateway).into(),
+        Carried::Tap(TapCounts { refused, damaged, too_long, cut }) => {
+            [("tap_refused", *refused), ("tap_damaged", *damaged), ("tap_too_long", *too_long), ("tap_segmented", *cut)].into()
+        }
+    }
+}
+
+fn carried_by_gateway(gateway: &Gateway) -> [(&'static str, u64); 14] {
     let Counts { carried, datagrams, asking, refused, unanswered, stack } = gateway.counts;
     [
         ("connections_out", carried.outgoing),
@@ -91,8 +123,30 @@ fn carried(gateway: &Gateway) -> [(&'static str, u64); 14] {
     ]
 }
 
+/// The first destinations that were refused.
+fn refused(network: &Story) -> Vec<String> {
+    match &network.out {
+        Some((_, Carried::Gateway(gateway))) => gateway.refused.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Where a forward begins and where it leads.
+fn published(Forward { host, cell, protocol }: &Forward) -> Value {
+    let protocol = match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    };
+    json!({"host": host.to_string(), "cell": cell, "protocol": protocol})
+}
+
+/// Counts by their names.
+fn object(counts: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, Value> {
+    counts.into_iter().map(|(name, count)| (name.into(), json!(count))).collect()
+}
+
 /// The same as one object: times in nanoseconds, memory in bytes.
-pub(crate) fn json(outcome: &Outcome, gateway: Option<&Gateway>, laps: &Laps) -> Value {
+pub(crate) fn json(outcome: &Outcome, network: &Story, laps: &Laps) -> Value {
     let Outcome { counters, usage, report, end, traffic } = outcome;
     let (status, signal) = match end {
         End::Exited { status } => (Some(status), None),
@@ -117,8 +171,10 @@ pub(crate) fn json(outcome: &Outcome, gateway: Option<&Gateway>, laps: &Laps) ->
         "preemptions": counters.preemptions,
         "calls": report.calls,
         "calls_missing": report.missing_calls,
-        "network": traffic.iter().flat_map(frames).chain(gateway.into_iter().flat_map(carried)).map(|(name, count)| (name.into(), json!(count))).collect::<Map<_, _>>(),
-        "refused": gateway.map(|gateway| gateway.refused.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap_or_default(),
+        "network": object(traffic.iter().flat_map(frames).chain(network.out.iter().flat_map(|(_, out)| carried(out)))),
+        "outside": network.out.as_ref().map(|(port, out)| json!({"kind": kind(out), "port": object(frames(port))})),
+        "published": network.forwards.iter().map(published).collect::<Vec<_>>(),
+        "refused": refused(network),
         "missing": missing(report).map(|call| json!({"number": call.number, "name": name(call), "count": call.count})).collect::<Vec<_>>(),
     })
 }

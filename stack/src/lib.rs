@@ -51,6 +51,7 @@ mod messages;
 mod neighbours;
 mod network;
 mod news;
+pub mod offload;
 mod outlet;
 mod packet;
 mod port;
@@ -62,6 +63,6 @@ mod strangers;
 mod words;
 
 pub use config::{Config, KeepAlive, TcpOptions};
-pub use outlet::{Outbox, Outlet};
+pub use outlet::{Outbox, Outlet, Station};
 pub use stack::Stack;
 pub use words::{ConnectionId, Counts, Datagram, Doorkeeper, Echo, Error, Failure, Happening, Hearing, Obstacle, Refusal, Tuple, Verdict};

@@ -15,6 +15,18 @@ pub trait Outlet {
     fn commit(&mut self, length: usize);
 }
 
+/// Where somebody of the host's is plugged into a network of cells. What they say goes in by [`Outlet`].
+pub trait Station: Outlet {
+    /// A frame, however it is kept.
+    type Frame: AsRef<[u8]>;
+
+    /// The next frame for them.
+    fn receive(&mut self) -> Option<Self::Frame>;
+
+    /// All that was said so far may go.
+    fn flush(&mut self);
+}
+
 /// A bounded queue of frames.
 #[derive(Debug)]
 pub struct Outbox {

@@ -40,11 +40,17 @@ pub struct Connection {
 struct Ports {
     tcp: HashSet<u16>,
     udp: HashSet<u16>,
+    /// How often somebody was told that nobody listens.
+    refusals: usize,
 }
 
 impl Doorkeeper for Ports {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
-        if self.tcp.contains(&tuple.local.port()) { Verdict::Admit } else { Verdict::Refuse(pando_stack::Refusal::Reset) }
+        if self.tcp.contains(&tuple.local.port()) {
+            return Verdict::Admit;
+        }
+        self.refusals += 1;
+        Verdict::Refuse(pando_stack::Refusal::Reset)
     }
 
     fn hears(&mut self, local: SocketAddr, _remote: SocketAddr) -> Hearing {
@@ -72,12 +78,12 @@ impl Cell {
         let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
         let forwards: Vec<Forward> = forwards.iter().map(|forward| forward.parse().expect("a forward")).collect();
         let gateway = Gateway::bind(&forwards, rules, resolvers.to_vec()).expect("the host has room");
-        let forwards = gateway.addresses().collect();
+        let forwards = gateway.forwards().map(|forward| forward.host).collect();
         let handle = gateway.handle();
         let [end, station] = cable(handle.clone());
         let mac = [2, 0, 0, 0, 0, 1];
         let inside = Inside { mac, address4: GATEWAY, prefix4: 16, address6: GATEWAY6, prefix6: 64, mtu: u16::MAX, cell: CELL, seed: 1 };
-        let thread = std::thread::spawn(move || gateway.run(&inside, station));
+        let thread = std::thread::spawn(move || gateway.run(&inside, station, |_| {}));
         let config = Config {
             addresses: vec![(CELL.into(), 16), (CELL6.into(), 64)],
             gateway4: Some(GATEWAY),
@@ -152,6 +158,16 @@ impl Cell {
     /// Answers at a port with what it is told.
     pub fn echo_at(&mut self, port: u16) {
         self.ports.tcp.insert(port);
+    }
+
+    /// How often somebody was told that nobody listens.
+    pub fn refusals(&self) -> usize {
+        self.ports.refusals
+    }
+
+    /// Does not answer there any more.
+    pub fn refuse_at(&mut self, port: u16) {
+        self.ports.tcp.remove(&port);
     }
 
     /// Hears datagrams at a port.

@@ -97,12 +97,23 @@ fn a_refusal_of_the_host_is_one_of_the_gateway() {
 }
 
 #[test]
-fn a_refusal_of_the_cell_breaks_the_hosts_connection() {
+fn who_comes_before_the_cell_listens_waits_and_after_that_a_refusal_breaks_the_hosts_connection() {
     let mut cell = Cell::new(&[], &["0:80"], &[]);
     let to = cell.forwards[0];
-    let client = thread::spawn(move || TcpStream::connect(to).expect("the gateway listens").read(&mut [0]).map_err(|error| error.kind()));
-    cell.until(|_| client.is_finished().then_some(()));
-    assert_eq!(client.join().expect("it does not panic"), Err(ErrorKind::ConnectionReset));
+    let call = move || {
+        let mut stream = TcpStream::connect(to).expect("the gateway listens");
+        let mut echo = [0];
+        stream.write_all(b"?").and_then(|()| stream.read(&mut echo)).map(|_| echo).map_err(|error| error.kind())
+    };
+    let early = thread::spawn(call);
+    cell.until(|cell| (cell.refusals() > 0).then_some(()));
+    cell.echo_at(80);
+    cell.until(|_| early.is_finished().then_some(()));
+    assert_eq!(early.join().expect("it does not panic"), Ok(*b"?"));
+    cell.refuse_at(80);
+    let late = thread::spawn(call);
+    cell.until(|_| late.is_finished().then_some(()));
+    assert_eq!(late.join().expect("it does not panic"), Err(ErrorKind::ConnectionReset));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gateway's plug in a network of the kernel's: frames by the batch, both ways.
+//! The plug, in a network of the kernel's, of what leads out of it: frames by the batch, both ways.
 
 use bytes::Bytes;
 use pando_gateway::{Outlet, Station};
@@ -16,7 +16,7 @@ const PART: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::limits::QUE
 
 /// A plug.
 pub(crate) struct Plug {
-    station: pando_kernel::Station,
+    station: Arc<pando_kernel::Station>,
     kernel: Arc<Kernel>,
     cell: CellId,
     arrived: VecDeque<Bytes>,
@@ -27,15 +27,15 @@ pub(crate) struct Plug {
 }
 
 impl Plug {
-    pub(crate) fn new(station: pando_kernel::Station, kernel: Arc<Kernel>, cell: CellId) -> Plug {
+    pub(crate) fn new(station: Arc<pando_kernel::Station>, kernel: Arc<Kernel>, cell: CellId) -> Plug {
         Plug { station, kernel, cell, arrived: VecDeque::new(), said: Vec::new(), credit: WAITING, room: Vec::new() }
     }
 
-    /// Looks how much more the cell's port holds. Whoever is gone holds as much as one likes.
+    /// Looks how much more the link and the cell's port hold. Whoever is gone holds as much as one likes.
     fn ask(&mut self) {
         let waiting =
             self.kernel.traffic(self.cell).ok().flatten().map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * PART);
-        self.credit = WAITING.saturating_sub(waiting);
+        self.credit = WAITING.saturating_sub(waiting + self.station.traffic().under_way);
     }
 }
 

@@ -7,6 +7,7 @@
 mod applets;
 mod bombs;
 mod busybox;
+mod captures;
 mod case;
 mod chroot;
 mod commands;
@@ -33,6 +34,7 @@ mod servers;
 mod signals;
 mod strace;
 mod streams;
+mod taps;
 mod terminal;
 mod testsuite;
 mod volumes;

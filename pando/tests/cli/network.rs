@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 /// What is said to these options, which no cell needs to run for.
-fn refused(options: &[&str], wanted: &[&str]) {
+pub(crate) fn refused(options: &[&str], wanted: &[&str]) {
     let words: Vec<&str> = ["run"].iter().chain(options).chain(&["busybox", "true"]).copied().collect();
     let outcome = pando(&words);
     assert_eq!((outcome.status, text(&outcome.output)), (125, ""), "{options:?}: {}", outcome.errors);
@@ -29,6 +29,11 @@ fn what_cannot_be_opened_is_said_in_plain_words() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let port = listener.local_addr().expect("it has an address").port();
     refused(&["-p", &format!("{port}:80")], &[&format!("-p: port {port} of 127.0.0.1 is taken")]);
+    refused(&["-p", "8080:80", "-p", "0.0.0.0:8080:81"], &["-p: port 8080 of 0.0.0.0 is given twice"]);
+    refused(&["--link", "delay=20ms"], &["--link needs a network", "--net gateway"]);
+    refused(&["--net", "private", "--link", "delay"], &["`delay` says nothing", "rate=100M"]);
+    refused(&["--net", "private", "--link", "delay=20"], &["`20` is no time", "20ms"]);
+    refused(&["--net", "private", "--link", "loss=2"], &["`2` is no part", "1%"]);
 }
 
 #[test]
@@ -38,7 +43,9 @@ fn a_cell_runs_with_every_kind_of_network() {
     }
     for options in [&["--net", "none"][..], &["--net=private"], &["--net", "gateway"], &["-p", "0:80"], &["--allow", "example.org:443"]] {
         let outcome = Case::new("busybox", &["echo", "here"]).options(options).cell();
-        assert_eq!((outcome.status, text(&outcome.output), &outcome.errors[..]), (0, "here\n", ""), "{options:?}");
+        assert_eq!((outcome.status, text(&outcome.output)), (0, "here\n"), "{options:?}: {}", outcome.errors);
+        let told = outcome.errors.lines().map(|line| line.ends_with(" leads to port 80")).collect::<Vec<_>>();
+        assert_eq!(told, vec![true; usize::from(options == ["-p", "0:80"])], "{}", outcome.errors);
     }
 }
 
@@ -50,10 +57,32 @@ fn what_went_through_is_told() {
     let output = std::process::Command::new(PANDO).args(["run", "--net", "gateway", "--stats=json", "busybox", "true"]).output();
     let told: serde_json::Value = serde_json::from_slice(&output.expect("pando starts").stderr).expect("one object");
     assert_eq!((&told["network"]["connections_out"], &told["refused"]), (&0.into(), &serde_json::json!([])));
+    assert_eq!((&told["outside"]["kind"], &told["network"]["most_waiting"]), (&"gateway".into(), &0.into()));
+}
+
+#[test]
+fn what_waited_at_each_port_is_told() {
+    if !kvm_is_there() {
+        return;
+    }
+    let port = serve(b"from the host");
+    let mut command = std::process::Command::new(PANDO);
+    command.args(["run", "--allow", &format!("host:{port}"), "-p", "0:80", "--stats=json"]);
+    let output = command.args(["busybox", "wget", "-q", "-O", "-", &format!("http://10.77.0.1:{port}/")]).output().expect("pando starts");
+    let errors = text(&output.stderr);
+    let told: serde_json::Value = serde_json::from_str(errors.lines().last().expect("a line")).expect("one object");
+    let [own, outside] = [&told["network"], &told["outside"]["port"]];
+    let count = |port: &serde_json::Value, name: &str| port[name].as_u64().expect("a count");
+    for port in [own, outside] {
+        assert!(count(port, "most_waiting") >= 1 && count(port, "most_waiting_bytes") >= 54, "{told}");
+        assert_eq!(count(port, "frames_lost") + count(port, "frames_overrun") + count(port, "frames_spoofed"), 0, "{told}");
+    }
+    assert_eq!(count(own, "frames_sent"), count(outside, "frames_received") + count(outside, "frames_waiting"), "{told}");
+    assert!(told["published"][0]["host"].as_str().is_some_and(|host| errors.contains(&format!("{host} leads to port 80"))), "{errors}");
 }
 
 /// A server on the host's loopback that answers one request with this, and its port.
-fn serve(answer: &'static [u8]) -> u16 {
+pub(crate) fn serve(answer: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let port = listener.local_addr().expect("it has an address").port();
     std::thread::spawn(move || {
@@ -82,32 +111,54 @@ fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
     let outcome = fetch(closed);
     assert_eq!((outcome.status, text(&outcome.output)), (1, ""), "{}", outcome.errors);
     assert!(outcome.errors.contains("No route to host"), "{}", outcome.errors);
+    let told = format!("pando: busybox: 10.77.0.1:{closed} is not allowed: add --allow host:{closed}\n");
+    assert_eq!(outcome.errors.matches(&told).count(), 1, "{}", outcome.errors);
 }
 
 #[test]
-fn a_server_in_a_cell_is_reached_where_it_was_forwarded() {
+fn a_server_in_a_cell_is_reached_where_it_was_forwarded_by_who_comes_before_it() {
     if !kvm_is_there() {
         return;
     }
-    // A port that nobody has now; the gateway says so if somebody got it meanwhile.
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("the host has a port").port();
     let mut command = std::process::Command::new(PANDO);
-    let script = "echo from the cell > /tmp/page; echo ready; exec busybox httpd -f -p 80 -h /tmp";
-    command.args(["run", "-p", &format!("{port}:80"), "busybox", "sh", "-c", script]).stdout(std::process::Stdio::piped());
-    let mut child = command.spawn().expect("pando starts");
+    let script = "read go; echo from the cell > /tmp/page; exec busybox httpd -f -p 80 -h /tmp";
+    command.args(["run", "-p", "0:80", "busybox", "sh", "-c", script]).stdin(std::process::Stdio::piped());
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("pando starts");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("the cell writes");
-    // Between the word and the listening there is a moment in which the cell refuses.
-    let page = std::iter::repeat_with(|| {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-        stream.write_all(b"GET /page HTTP/1.0\r\n\r\n").ok()?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page).ok().map(|_| page)
-    });
-    let page = page.take(10_000).flatten().find(|page| !page.is_empty());
+    BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("pando says where");
+    let port = line.strip_prefix("pando: 127.0.0.1:").and_then(|line| line.strip_suffix(" leads to port 80\n"));
+    let port: u16 = port.unwrap_or_else(|| panic!("{line:?}")).parse().expect("a number");
+    // Nobody listens in the cell before this has been taken.
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it is forwarded");
+    stream.write_all(b"GET /page HTTP/1.0\r\n\r\n").expect("it is taken");
+    child.stdin.take().expect("a pipe").write_all(b"\n").expect("the cell reads");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("it is answered");
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).expect("it is ours");
     child.wait().expect("it is ours");
-    assert!(page.as_ref().is_some_and(|page| page.contains(" 200 OK") && page.ends_with("from the cell\n")), "{page:?}");
+    assert!(page.contains(" 200 OK") && page.ends_with("from the cell\n"), "{page:?}");
+}
+
+#[test]
+fn a_link_delays_and_loses_and_what_is_sent_over_it_arrives() {
+    const BYTES: usize = 2_000_000;
+    if !kvm_is_there() {
+        return;
+    }
+    let page: &'static [u8] = (0..BYTES).map(|at| (at % 251) as u8).collect::<Vec<_>>().leak();
+    let port = serve(page);
+    let fetch = |link: &str| {
+        let (url, allowed) = (format!("http://10.77.0.1:{port}/"), format!("host:{port}"));
+        let started = std::time::Instant::now();
+        let case = Case::new("busybox", &["wget", "-q", "-O", "-", &url]).options(&["--allow", &allowed, "--link", link]).cell();
+        assert_eq!((case.status, &case.errors[..]), (0, ""), "{link}");
+        assert!(case.output == page, "{link}: {} bytes", case.output.len());
+        started.elapsed()
+    };
+    fetch("loss=5%,duplication=2%,jitter=1ms");
+    // Twice there and back: for the connection, and for the page.
+    assert!(fetch("delay=50ms") >= std::time::Duration::from_millis(200));
+    assert!(fetch("rate=32M") >= std::time::Duration::from_millis(500));
 }
 
 #[test]

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! TAP devices of the host: opened with what a network card computes for a stack left to the host.
+
+use libc::{IFF_NO_PI, IFF_TAP, IFF_UP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6, c_int, c_short, c_ulong, ifreq};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref, ioctl_with_val};
+
+/// Where devices are asked for.
+const CLONE_DEVICE: &str = "/dev/net/tun";
+/// Bytes in front of each frame: `struct virtio_net_hdr`.
+const HEADER: c_int = 10;
+
+/// A TAP device, open for this process alone.
+#[derive(Debug)]
+pub struct TapDevice {
+    /// Each read takes a frame and each write gives one, with a header of virtio's in front (ten bytes, as of legacy devices). Neither blocks.
+    pub descriptor: OwnedFd,
+    /// Bytes of the largest packet that the host's side takes or sends uncut.
+    pub mtu: u16,
+    /// The host's side is up.
+    pub is_up: bool,
+}
+
+/// A TAP device cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// That can be no device's name.
+    #[error("`{0}` is no name of a network device: that has one to fifteen letters, without blanks, slashes, colons and percent signs")]
+    Name(String),
+    /// There is no such device.
+    #[error(
+        "this host has no network device `{0}`: make it, as root, with `ip tuntap add dev {0} mode tap user $USER` and `ip link set {0} up`"
+    )]
+    NoDevice(String),
+    /// The device is of another kind.
+    #[error("`{0}` is no TAP device, or one of several queues: make one with `ip tuntap add dev NAME mode tap`")]
+    NoTap(String),
+    /// Another process has it.
+    #[error("`{0}` is in use: end the program that has it, or make another with `ip tuntap add dev NAME mode tap`")]
+    Busy(String),
+    /// This user may not.
+    #[error("this user may not use `{0}`: root makes it theirs with `ip tuntap add dev {0} mode tap user $USER`, once it is deleted")]
+    Forbidden(String),
+    /// The host makes no such devices.
+    #[error("this host has no {CLONE_DEVICE}: load the module `tun`; in a container pass `--device {CLONE_DEVICE}`")]
+    NoDriver,
+    /// The driver may not be reached.
+    #[error("{CLONE_DEVICE} may not be opened by this user: give it read and write access to it, or run as root")]
+    DriverForbidden,
+    /// The driver is too old.
+    #[error("this host's driver of TAP devices leaves out {0}: a newer Linux is needed")]
+    Lacks(&'static str),
+    /// Something else.
+    #[error("`{name}` cannot be used: {source}")]
+    Host {
+        /// The device.
+        name: String,
+        /// What the host said.
+        source: Error,
+    },
+}
+
+/// Opens a TAP device that is there.
+///
+/// # Errors
+/// There is none, it is another's, or the host lacks what is needed for one.
+pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
+    let mut request = request(name).ok_or_else(|| TapError::Name(name.into()))?;
+    let host = |source| TapError::Host { name: name.into(), source };
+    let asking = socket().map_err(host)?;
+    let ask = |request: &mut ifreq, what: c_ulong| {
+        // SAFETY: these requests read the device's name out of the structure and write into it; it is live and exclusively ours.
+        if unsafe { ioctl_with_mut_ref(&asking, what, request) } == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+    };
+    // A name with a mistake in it must not become a device.
+    ask(&mut request, libc::SIOCGIFMTU).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => TapError::NoDevice(name.into()),
+        _ => host(error),
+    })?;
+    // SAFETY: the call above has filled in this member.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    ask(&mut request, libc::SIOCGIFFLAGS).map_err(host)?;
+    // SAFETY: the call above has filled in this member.
+    let is_up = c_int::from(unsafe { request.ifr_ifru.ifru_flags }) & IFF_UP != 0;
+    let driver = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
+    let driver = driver.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => TapError::NoDriver,
+        ErrorKind::PermissionDenied => TapError::DriverForbidden,
+        // The file is there, but no module stands behind it.
+        _ if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => TapError::NoDriver,
+        _ => host(error),
+    })?;
+    request.ifr_ifru.ifru_flags = (IFF_TAP | IFF_NO_PI | IFF_VNET_HDR) as c_short;
+    // SAFETY: the request reads a name and flags out of the structure and writes the name back; it is live and exclusively ours.
+    if unsafe { ioctl_with_mut_ref(&driver, libc::TUNSETIFF, &mut request) } != 0 {
+        let error = Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::EBUSY) => TapError::Busy(name.into()),
+            Some(libc::EPERM | libc::EACCES) => TapError::Forbidden(name.into()),
+            Some(libc::EINVAL) => TapError::NoTap(name.into()),
+            _ => host(error),
+        });
+    }
+    leave_work(&driver)?;
+    Ok(TapDevice { descriptor: driver.into(), mtu: u16::try_from(mtu).unwrap_or(u16::MAX), is_up })
+}
+
+/// A request about the device of this name; nothing if it can be none's.
+fn request(name: &str) -> Option<ifreq> {
+    let is_name = !name.is_empty()
+        && name.len() < libc::IFNAMSIZ
+        && !matches!(name, "." | "..")
+        && name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'%'));
+    is_name.then(|| {
+        // SAFETY: the structure is plain data, for which zero is a value.
+        let mut request: ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte as libc::c_char);
+        request
+    })
+}
+
+/// A socket, by which devices are asked about.
+fn socket() -> Result<OwnedFd, Error> {
+    // SAFETY: the call takes numbers alone.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: it is open, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+/// Says which header frames have, and what may be left in them to be done: sums, and cutting TCP.
+fn leave_work(driver: &File) -> Result<(), TapError> {
+    // SAFETY: the request reads one number of this type.
+    if unsafe { ioctl_with_ref(driver, libc::TUNSETVNETHDRSZ, &HEADER) } != 0 {
+        return Err(TapError::Lacks("headers of frames (IFF_VNET_HDR)"));
+    }
+    // SAFETY: the request takes a number and touches no memory of ours.
+    if unsafe { ioctl_with_val(driver, libc::TUNSETOFFLOAD, c_ulong::from(TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)) } != 0 {
+        return Err(TapError::Lacks("cutting TCP (TUN_F_TSO4)"));
+    }
+    Ok(())
+}

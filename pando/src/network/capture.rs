@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--pcap`: writes every frame of the cell's network into a file (pcapng) that Wireshark, tshark and tcpdump open.
+//!
+//! A thread of its own writes, in pieces that end with a whole frame, so that the file may be read while it grows. Sums that nobody computes on the network are computed in the copy.
+
+use crate::failure::Failure;
+use crate::say;
+use bytes::Bytes;
+use pando_kernel::{Kernel, Listener, NetworkId};
+use pando_launch::LaunchError;
+use pando_stack::offload;
+use pcap_file::DataLink;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
+use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Frames that are written at once.
+const BATCH: usize = 64;
+/// More than any frame has.
+const LONGEST: u32 = 1 << 17;
+/// Moments are nanoseconds: ten to the power of minus this.
+const NANOSECONDS: u8 = 9;
+
+/// A file that is open, into which nothing has been captured yet.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    file: File,
+    path: PathBuf,
+}
+
+/// A capture at work.
+pub(crate) struct Running {
+    wake: SyncSender<()>,
+    stopped: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Capture {
+    /// Makes the file, or empties it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<Capture, Failure> {
+        let file = File::create(path).map_err(|error| Failure::Capture { file: path.into(), why: crate::host::plain(&error) })?;
+        Ok(Capture { file, path: path.into() })
+    }
+
+    /// Starts to capture, on a thread of its own.
+    ///
+    /// # Errors
+    /// There is no such network, no thread, or no room in the file.
+    pub(crate) fn start(self, kernel: &Kernel, network: NetworkId) -> Result<Running, Failure> {
+        let Capture { file, path } = self;
+        let (wake, woken) = sync_channel(1);
+        let waker = wake.clone();
+        // Who was woken already and has not looked yet needs no more.
+        let wake_once = move || {
+            let _ = waker.try_send(());
+        };
+        let listener = kernel.listen(network, wake_once).map_err(LaunchError::from)?;
+        let stopped = Arc::<AtomicBool>::default();
+        let writer = Writer::new(file).map_err(|error| Failure::Capture { file: path.clone(), why: crate::host::plain(&error) })?;
+        let stop = Arc::clone(&stopped);
+        let body = move || attend(&listener, &woken, &stop, writer, &path);
+        let thread = std::thread::Builder::new().name("capture".into()).spawn(body).map_err(Failure::Thread)?;
+        Ok(Running { wake, stopped, thread })
+    }
+}
+
+impl Running {
+    /// Lets everything that was heard be written.
+    pub(crate) fn finish(self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let _ = self.wake.try_send(());
+        // What it had to say it has said.
+        let _ = self.thread.join();
+    }
+}
+
+/// Writes what is heard until it shall stop, or there is no room any more.
+fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, path: &Path) {
+    let complain = |what: &str| say::problem(&format_args!("--pcap {}: {what}", path.display()));
+    let mut written = 0;
+    loop {
+        let last = stop.load(Ordering::SeqCst);
+        loop {
+            let frames = listener.receive(BATCH);
+            if frames.is_empty() {
+                break;
+            }
+            written += frames.len() as u64;
+            if let Err(error) = writer.write(&frames) {
+                return complain(&format!("{}: the program goes on, and what follows is not captured", crate::host::plain(&error)));
+            }
+        }
+        if last || woken.recv().is_err() {
+            break;
+        }
+    }
+    let lost = listener.lost();
+    if lost > 0 {
+        complain(&format!("{lost} of {} frames were lost, because they came faster than they could be written", written + lost));
+    }
+    if let Err(error) = writer.finish(written, lost) {
+        complain(&crate::host::plain(&error));
+    }
+}
+
+/// The file.
+struct Writer {
+    file: File,
+    /// Where what was not written yet is put together.
+    blocks: PcapNgWriter<Vec<u8>>,
+    /// Bytes of the file: what comes behind is not whole.
+    length: u64,
+    spare: Vec<u8>,
+}
+
+impl Writer {
+    fn new(file: File) -> io::Result<Writer> {
+        let mut writer = Writer { file, blocks: PcapNgWriter::new(Vec::new()).map_err(plain)?, length: 0, spare: Vec::new() };
+        let options = vec![InterfaceDescriptionOption::IfName("network".into()), InterfaceDescriptionOption::IfTsResol(NANOSECONDS)];
+        writer.add(InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: LONGEST, options })?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    fn write(&mut self, frames: &[(Duration, Bytes)]) -> io::Result<()> {
+        for (timestamp, frame) in frames {
+            let mut data = std::mem::take(&mut self.spare);
+            data.clear();
+            data.extend_from_slice(frame);
+            offload::fill_sum(&mut data);
+            let original_len = frame.len() as u32;
+            self.add(EnhancedPacketBlock {
+                interface_id: 0,
+                timestamp: *timestamp,
+                original_len,
+                data: (&data).into(),
+                options: Vec::new(),
+            })?;
+            self.spare = data;
+        }
+        self.flush()
+    }
+
+    /// Says at the end how many frames there were, and how many are not here.
+    fn finish(&mut self, written: u64, lost: u64) -> io::Result<()> {
+        let options = vec![InterfaceStatisticsOption::IsbIfRecv(written + lost), InterfaceStatisticsOption::IsbIfDrop(lost)];
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        // Its upper half comes first, which the library leaves to its user.
+        let timestamp = (now.as_nanos() as u64).rotate_left(32);
+        self.add(InterfaceStatisticsBlock { interface_id: 0, timestamp, options })?;
+        self.flush()
+    }
+
+    fn add<'a>(&mut self, block: impl PcapNgBlock<'a>) -> io::Result<()> {
+        self.blocks.write_pcapng_block(block).map(drop).map_err(plain)
+    }
+
+    /// Writes what was put together. What is written in part is taken back, where that is possible: readers choke on it.
+    fn flush(&mut self) -> io::Result<()> {
+        let bytes = self.blocks.get_mut();
+        let outcome = self.file.write_all(bytes);
+        self.length += bytes.len() as u64;
+        if outcome.is_err() {
+            let _ = self.file.set_len(self.length - bytes.len() as u64);
+        }
+        bytes.clear();
+        outcome
+    }
+}
+
+fn plain(error: pcap_file::PcapError) -> io::Error {
+    match error {
+        pcap_file::PcapError::IoError(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}

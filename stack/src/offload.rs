@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a network card does for stacks that leave sums and segmenting to it, for frames that leave a link on which nothing is computed, and for those that come in to one.
+//!
+//! Every frame is a stranger's: what is no packet of TCP or UDP that can be read is left as it is.
+
+use core::ops::Range;
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket,
+    checksum,
+};
+
+/// Bytes of an Ethernet header.
+const HEADER: usize = EthernetFrame::<&[u8]>::header_len();
+/// Bytes of the shortest headers of IP and TCP together.
+const HEADERS4: usize = 40;
+const HEADERS6: usize = 60;
+
+/// A packet of IP in a frame, whole, that is no fragment.
+struct Place {
+    source: IpAddress,
+    destination: IpAddress,
+    protocol: IpProtocol,
+    /// Where in the frame its payload lies.
+    payload: Range<usize>,
+}
+
+/// Finds the packet in a frame. Nothing where there is none that is whole.
+fn place(frame: &[u8]) -> Option<Place> {
+    let ethernet = EthernetFrame::new_checked(frame).ok()?;
+    match ethernet.ethertype() {
+        EthernetProtocol::Ipv4 => {
+            let packet = Ipv4Packet::new_checked(ethernet.payload()).ok().filter(|packet| packet.version() == 4)?;
+            let payload = HEADER + usize::from(packet.header_len())..HEADER + usize::from(packet.total_len());
+            let is_whole = !packet.more_frags() && packet.frag_offset() == 0;
+            let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
+            is_whole.then(|| Place { source, destination, protocol: packet.next_header(), payload })
+        }
+        EthernetProtocol::Ipv6 => {
+            let packet = Ipv6Packet::new_checked(ethernet.payload()).ok().filter(|packet| packet.version() == 6)?;
+            let payload = HEADER + packet.header_len()..HEADER + packet.total_len();
+            let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
+            Some(Place { source, destination, protocol: packet.next_header(), payload })
+        }
+        _ => None,
+    }
+}
+
+/// The sum of UDP or TCP that somebody else shall compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// Where in the frame begins what is to be summed up; it ends with the frame.
+    pub start: usize,
+    /// Where behind that the sum is to stand.
+    pub field: usize,
+    /// Bytes of all headers, if the packet is one of TCP: what may be cut stands behind them.
+    pub headers: Option<usize>,
+    /// The packet is one of IPv6.
+    pub is_v6: bool,
+}
+
+/// Prepares a frame whose sum is to be computed by who takes it (and which may be cut by them if it is TCP): puts the sum of what stands before into the field. Returns it with the frame's
+/// length without what filled it up. Nothing where there is no such sum.
+pub fn leave_sum(frame: &mut [u8]) -> Option<(Offload, usize)> {
+    let Place { source, destination, protocol, payload } = place(frame)?;
+    let (start, end) = (payload.start, payload.end);
+    let partial = checksum::pseudo_header(&source, &destination, protocol, payload.len() as u32);
+    let bytes = frame.get_mut(payload)?;
+    let (field, headers) = match protocol {
+        IpProtocol::Tcp => (16, Some(start + usize::from(TcpPacket::new_checked(&*bytes).ok()?.header_len()))),
+        // What the header of UDP leaves out is not part of its sum, but would be.
+        IpProtocol::Udp if usize::from(UdpPacket::new_checked(&*bytes).ok()?.len()) == bytes.len() => (6, None),
+        _ => return None,
+    };
+    bytes.get_mut(field..field + 2)?.copy_from_slice(&partial.to_be_bytes());
+    Some((Offload { start, field, headers, is_v6: matches!(source, IpAddress::Ipv6(_)) }, end))
+}
+
+/// Writes the sums of TCP and of UDP into a frame. Costs a walk over it.
+pub fn fill_sum(frame: &mut [u8]) {
+    let Some(Place { source, destination, protocol, payload }) = place(frame) else { return };
+    let Some(bytes) = frame.get_mut(payload) else { return };
+    match protocol {
+        IpProtocol::Tcp => {
+            if let Ok(mut packet) = TcpPacket::new_checked(bytes) {
+                packet.fill_checksum(&source, &destination);
+            }
+        }
+        IpProtocol::Udp => {
+            if let Ok(mut packet) = UdpPacket::new_checked(bytes) {
+                packet.fill_checksum(&source, &destination);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the sums in a frame are right, as far as it has some that can be looked at; those behind the header of IP only if `all` are to be. Costs a walk over it then.
+#[must_use]
+pub fn is_sound(frame: &[u8], all: bool) -> bool {
+    let header_is_wrong = || {
+        let ethernet = EthernetFrame::new_checked(frame).ok()?;
+        let packet = Ipv4Packet::new_checked(ethernet.payload()).ok()?;
+        Some(ethernet.ethertype() == EthernetProtocol::Ipv4 && !packet.verify_checksum())
+    };
+    if header_is_wrong() == Some(true) {
+        return false;
+    }
+    let Some(Place { source, destination, protocol, payload }) = place(frame).filter(|_| all) else { return true };
+    let bytes = frame.get(payload).unwrap_or_default();
+    match (protocol, source, destination) {
+        (IpProtocol::Tcp, ..) => TcpPacket::new_checked(bytes).is_ok_and(|packet| packet.verify_checksum(&source, &destination)),
+        (IpProtocol::Udp, ..) => UdpPacket::new_checked(bytes).is_ok_and(|packet| packet.verify_checksum(&source, &destination)),
+        (IpProtocol::Icmp, ..) => Icmpv4Packet::new_checked(bytes).is_ok_and(|packet| packet.verify_checksum()),
+        (IpProtocol::Icmpv6, IpAddress::Ipv6(source), IpAddress::Ipv6(destination)) => {
+            Icmpv6Packet::new_checked(bytes).is_ok_and(|packet| packet.verify_checksum(&source, &destination))
+        }
+        _ => true,
+    }
+}
+
+/// Where somebody who begins a connection says how long the segments may be that they take: lets them take as long ones as packets of `to` bytes hold, if they take whole packets of
+/// `from` bytes. For frames that come in where segments are cut on their way out. The sum is not mended.
+pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
+    /// Kinds of options (RFC 9293).
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const LONGEST_SEGMENT: u8 = 2;
+    let Some(Place { source, protocol: IpProtocol::Tcp, payload, .. }) = place(frame) else { return };
+    let Some(Ok(packet)) = frame.get(payload.clone()).map(TcpPacket::new_checked) else { return };
+    if !packet.syn() {
+        return;
+    }
+    let headers = if matches!(source, IpAddress::Ipv6(_)) { HEADERS6 } else { HEADERS4 };
+    let options = payload.start + packet.header_len() as usize;
+    let mut at = payload.start + HEADERS4 / 2;
+    while at + 1 < options {
+        match (frame[at], frame[at + 1]) {
+            (END, _) => return,
+            (NOTHING, _) => at += 1,
+            (LONGEST_SEGMENT, 4) if at + 4 <= options => {
+                let longest = usize::from(u16::from_be_bytes([frame[at + 2], frame[at + 3]]));
+                let raised = u16::try_from(to.saturating_sub(headers)).unwrap_or(u16::MAX);
+                if longest + headers >= from && longest < usize::from(raised) {
+                    frame[at + 2..at + 4].copy_from_slice(&raised.to_be_bytes());
+                }
+                return;
+            }
+            (_, length) => at += usize::from(length).max(2),
+        }
+    }
+}
+
+/// Lets routers cut a packet of IPv4 that is longer than the next link takes, which needs a number that others of its sender do not have at the same time.
+pub fn allow_fragments(frame: &mut [u8], number: u16) {
+    if !matches!(place(frame), Some(Place { source: IpAddress::Ipv4(_), .. })) {
+        return;
+    }
+    if let Some(Ok(mut packet)) = frame.get_mut(HEADER..).map(Ipv4Packet::new_checked) {
+        packet.set_dont_frag(false);
+        packet.set_ident(number);
+        packet.fill_checksum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEADER, Offload, allow_fragments, fill_sum, is_sound, leave_sum, raise_segments};
+    use alloc::vec::Vec;
+    use core::net::IpAddr;
+
+    /// A frame from one address to another: a packet of this protocol, whose sums are not computed but for the header's.
+    fn frame(from: &str, to: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().expect("an address"));
+        let length = payload.len() as u16;
+        let (kind, header) = match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let total = (length + 20).to_be_bytes();
+                let fixed = [0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, protocol, 0, 0];
+                ([8, 0], [&fixed[..], &from.octets(), &to.octets()].concat())
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let fixed = [0x60, 0, 0, 0, (length >> 8) as u8, length as u8, protocol, 64];
+                ([0x86, 0xdd], [&fixed[..], &from.octets(), &to.octets()].concat())
+            }
+            _ => panic!("they are of one family"),
+        };
+        let mut frame = [&[2; 12][..], &kind, &header, payload].concat();
+        if from.is_ipv4() {
+            smoltcp::wire::Ipv4Packet::new_unchecked(&mut frame[HEADER..]).fill_checksum();
+        }
+        frame
+    }
+
+    /// A segment that begins a connection, with the longest segment that it takes behind an option that means nothing.
+    fn beginning(longest: u16) -> Vec<u8> {
+        let [high, low] = longest.to_be_bytes();
+        [&[0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 2, 0xff, 0xff, 0, 0, 0, 0][..], &[1, 3, 3, 7, 2, 4, high, low, 1, 1, 1, 0]]
+            .concat()
+    }
+
+    const V4: [&str; 2] = ["10.77.0.2", "10.77.0.1"];
+    const V6: [&str; 2] = ["fd70:616e:646f::2", "fd70:616e:646f::1"];
+
+    #[test]
+    fn what_is_filled_in_is_sound_and_what_is_changed_after_that_is_not() {
+        for [from, to] in [V4, V6] {
+            for (protocol, payload) in [(6, beginning(1460)), (17, [0, 7, 0, 7, 0, 11, 0, 0, 1, 2, 3].to_vec())] {
+                let mut frame = frame(from, to, protocol, &payload);
+                assert!(!is_sound(&frame, true) || protocol == 17, "{from} {protocol}");
+                fill_sum(&mut frame);
+                assert!(is_sound(&frame, true), "{from} {protocol}");
+                *frame.last_mut().expect("it has bytes") ^= 1;
+                assert!(!is_sound(&frame, true) && is_sound(&frame, false), "{from} {protocol}");
+            }
+        }
+        let mut damaged = frame(V4[0], V4[1], 6, &beginning(1460));
+        damaged[HEADER + 8] ^= 1;
+        assert!(!is_sound(&damaged, false), "the header's own sum is looked at always");
+    }
+
+    #[test]
+    fn a_sum_that_is_left_is_finished_by_adding_up_what_follows() {
+        for ([from, to], is_v6) in [(V4, false), (V6, true)] {
+            let start = if is_v6 { 54 } else { 34 };
+            let mut left = frame(from, to, 6, &beginning(1460));
+            let whole = left.len();
+            // Short frames are filled up by who sends them.
+            left.extend([9; 5]);
+            let offload = Offload { start, field: 16, headers: Some(start + 32), is_v6 };
+            assert_eq!(leave_sum(&mut left), Some((offload, whole)));
+            left.truncate(whole);
+            let sum = !smoltcp::wire::checksum::data(&left[start..]);
+            left[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
+            assert!(is_sound(&left, true));
+        }
+    }
+
+    #[test]
+    fn long_segments_are_allowed_where_whole_packets_were() {
+        let raised = |[from, to]: [&str; 2], longest: u16| {
+            let mut frame = frame(from, to, 6, &beginning(longest));
+            raise_segments(&mut frame, 1500, 65_535);
+            let at = frame.len() - 6;
+            u16::from_be_bytes([frame[at], frame[at + 1]])
+        };
+        assert_eq!((raised(V4, 1460), raised(V6, 1440)), (65_495, 65_475));
+        assert_eq!((raised(V4, 1400), raised(V6, 1400)), (1400, 1400), "the way beyond takes less");
+        assert_eq!(raised(V4, 65_530), 65_530);
+    }
+
+    #[test]
+    fn routers_may_cut_what_was_allowed() {
+        let mut long = frame(V4[0], V4[1], 17, &[0; 3000]);
+        allow_fragments(&mut long, 7);
+        assert!(is_sound(&long, false));
+        assert_eq!((long[HEADER + 6], long[HEADER + 5]), (0, 7));
+    }
+
+    #[test]
+    fn nothing_that_comes_breaks_anything() {
+        let mut random = fastrand::Rng::with_seed(6);
+        for round in 0..20_000 {
+            let [from, to] = if round % 2 == 0 { V4 } else { V6 };
+            let mut frame = frame(from, to, [6, 17, 1, 58][random.usize(..4)], &beginning(1460));
+            frame.truncate(random.usize(..=frame.len()));
+            for _ in 0..random.usize(..4) {
+                if !frame.is_empty() {
+                    let at = random.usize(..frame.len());
+                    frame[at] = random.u8(..);
+                }
+            }
+            let _ = is_sound(&frame, true);
+            fill_sum(&mut frame);
+            raise_segments(&mut frame, 1500, 65_535);
+            allow_fragments(&mut frame, 1);
+            if let Some((Offload { start, field, headers, .. }, length)) = leave_sum(&mut frame) {
+                assert!(start + field + 2 <= length && length <= frame.len() && headers.is_none_or(|headers| headers <= length));
+            }
+        }
+    }
+}
