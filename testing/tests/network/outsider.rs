@@ -2,6 +2,7 @@
 //! Somebody of the host's on a network of cells: a stack at a station, in the router's place, driven by the test itself.
 
 use crate::world::World;
+use pando_kernel::network::link::Link;
 use pando_kernel::{NetworkId, Station};
 use pando_stack::{Config, ConnectionId, Doorkeeper, Failure, Happening, Hearing, Outbox, Refusal, Stack, TcpOptions, Tuple, Verdict};
 use std::collections::HashMap;
@@ -59,7 +60,7 @@ impl Outsider {
     pub fn new(world: &World, network: NetworkId) -> Outsider {
         let kernel = &world.lab.kernel;
         let (router, mtu) = kernel.router(network).expect("the network is there");
-        let station = kernel.station(network, false, || {}).expect("there is a port");
+        let station = kernel.station(network, Link::default(), || {}).expect("there is a port");
         let config = Config {
             addresses: vec![(router.v4.into(), router.prefix4), (router.v6.into(), router.prefix6)],
             mtu: mtu.into(),
