@@ -8,7 +8,7 @@ use crate::poll::{Handle, Poll, Ready, Token};
 use crate::questions::{Asking, Means, Questions};
 use crate::rules::Rules;
 use crate::splices::{Call, Carried, Splices};
-use crate::world::{Way, World};
+use crate::world::{Refused, Way, World};
 use crate::{Forward, Inside, Protocol, Rule, Station, sockets};
 use pando_stack::{Config, Doorkeeper, Happening, Hearing, Obstacle, Refusal, Stack, TcpOptions, Tuple, Verdict};
 use rustix::io::Errno;
@@ -103,11 +103,11 @@ impl Gateway {
         Some(ports)
     }
 
-    /// Carries, until it is told to stop; says to `told` what it refuses, the first few destinations, each once.
+    /// Carries, until it is told to stop; says to `told` what it refuses, the first few destinations and names, each once.
     ///
     /// # Errors
     /// The host does not let it wait.
-    pub fn run(self, inside: &Inside, station: impl Station, told: impl FnMut(SocketAddr)) -> std::io::Result<Report> {
+    pub fn run(self, inside: &Inside, station: impl Station, told: impl FnMut(Refused)) -> std::io::Result<Report> {
         let Gateway { poll, handle, listeners, rules, resolvers, most } = self;
         let outside = Outside {
             poll,
@@ -200,7 +200,7 @@ impl Doorkeeper for Outside {
     }
 }
 
-impl<S: Station, T: FnMut(SocketAddr)> Engine<S, T> {
+impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
     fn run(&mut self, handle: &Handle) -> std::io::Result<()> {
         let mut last_words = None;
         let mut goes_on = true;

@@ -37,6 +37,7 @@ pub use pando_stack::{Outlet, Station};
 pub use poll::Handle;
 pub use rules::Rule;
 pub use tap::{Tap, TapCounts};
+pub use world::Refused;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -5,7 +5,7 @@ use crate::Inside;
 use crate::address::{Network, is_the_hosts};
 use crate::limits::{LEAST_LEARNED, MAX_LEARNED, MOST_LEARNED, TOLD};
 use crate::rules::{Rule, Rules};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -30,15 +30,26 @@ pub(crate) struct World {
     learned: Learned,
     /// How many destinations were refused, and the first of them.
     refused: (u64, Vec<SocketAddr>),
-    /// How many of these were told.
-    told: usize,
+    /// The first names that were.
+    names: Vec<String>,
+    /// What of these was not told yet.
+    untold: VecDeque<Refused>,
+}
+
+/// What a cell wanted and no rule opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// To speak with somebody.
+    Destination(SocketAddr),
+    /// To ask which addresses a name has. The name is one that can be shown.
+    Name(String),
 }
 
 impl World {
     pub(crate) fn new(rules: Rules, inside: &Inside) -> World {
         let own = [inside.address4.into(), inside.address6.into()];
         let networks = [Network::new(own[0], inside.prefix4), Network::new(own[1], inside.prefix6)];
-        World { rules, own, networks, learned: Learned::default(), refused: (0, Vec::new()), told: 0 }
+        World { rules, own, networks, learned: Learned::default(), refused: (0, Vec::new()), names: Vec::new(), untold: VecDeque::new() }
     }
 
     /// What stands behind a destination, if a cell may reach it. What it may not is noted.
@@ -49,6 +60,7 @@ impl World {
             *count += 1;
             if told.len() < TOLD && !told.contains(&to) {
                 told.push(to);
+                self.untold.push_back(Refused::Destination(to));
             }
         }
         way
@@ -75,9 +87,15 @@ impl World {
         is_open.then_some(Way::Host(to))
     }
 
-    /// Whether a cell may ask for a name.
-    pub(crate) fn admit_name(&self, name: &str) -> bool {
-        self.rules.admit_name(name)
+    /// Whether a cell may ask for a name. One that it may not is noted, if it is somebody's and can be shown.
+    pub(crate) fn admit_name(&mut self, name: &str) -> bool {
+        let admitted = self.rules.admit_name(name);
+        let is_plain = || name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) && !name.ends_with(".arpa");
+        if !admitted && self.names.len() < TOLD && is_plain() && !self.names.iter().any(|told| told == name) {
+            self.names.push(name.into());
+            self.untold.push_back(Refused::Name(name.into()));
+        }
+        admitted
     }
 
     /// Remembers which addresses a name has.
@@ -90,11 +108,9 @@ impl World {
         }
     }
 
-    /// The next of the first destinations that were refused, if it was not told yet.
-    pub(crate) fn untold(&mut self) -> Option<SocketAddr> {
-        let next = self.refused.1.get(self.told).copied();
-        self.told += usize::from(next.is_some());
-        next
+    /// The next of what was refused first, if it was not told yet.
+    pub(crate) fn untold(&mut self) -> Option<Refused> {
+        self.untold.pop_front()
     }
 
     /// How many destinations were refused, and the first of them.
@@ -129,7 +145,7 @@ impl Learned {
 
 #[cfg(test)]
 mod tests {
-    use super::{DNS, Way, World};
+    use super::{DNS, Refused, Way, World};
     use crate::Inside;
     use crate::rules::Rules;
 
@@ -143,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_gateways_own_address_is_its_resolver_and_the_hosts_loopback() {
-        let mut world = world(&["host:80", "public"]);
+        let mut world = world(&["host:80", "8.0.0.0/8"]);
         let host = |text: &str| Some(Way::Host(text.parse().expect("a destination")));
         assert_eq!(way(&mut world, "10.77.0.1:53", 0), Some(Way::Resolver));
         assert_eq!(way(&mut world, "10.77.0.1:80", 0), host("127.0.0.1:80"));
@@ -153,7 +169,18 @@ mod tests {
         assert_eq!(way(&mut world, &format!("8.8.8.8:{DNS}"), 0), host("8.8.8.8:53"));
         let (count, told) = world.refused();
         assert_eq!((count, told.len()), (2, 2));
-        assert_eq!(std::iter::from_fn(|| world.untold()).collect::<Vec<_>>(), told);
+        assert!(!world.admit_name("a\u{1b}[2Jb") && !world.admit_name("1.0.0.10.in-addr.arpa"));
+        assert_eq!(
+            std::iter::from_fn(|| world.untold()).collect::<Vec<_>>(),
+            told.into_iter().map(Refused::Destination).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_refused_is_told_once() {
+        let mut world = world(&["example.org"]);
+        assert!(world.admit_name("example.org") && !world.admit_name("other.org") && !world.admit_name("other.org"));
+        assert_eq!((world.untold(), world.untold()), (Some(Refused::Name("other.org".into())), None));
     }
 
     #[test]

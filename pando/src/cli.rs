@@ -105,7 +105,7 @@ pub(crate) struct Run {
     pub(crate) pcap: Option<PathBuf>,
 
     /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 
     /// The most of one core that the cell may use: a number from 0.001 to 1

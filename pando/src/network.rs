@@ -12,7 +12,7 @@ use crate::say;
 use capture::Capture;
 pub(crate) use options::{Net, NetParser, link};
 use pando_confine::Ports;
-use pando_gateway::{Forward, Gateway, Handle, Inside, Report, Rule, Tap, TapCounts};
+use pando_gateway::{Forward, Gateway, Handle, Inside, Refused, Report, Rule, Tap, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
@@ -22,7 +22,7 @@ use pando_machine::open_tap;
 use rustix::rand::{GetRandomFlags, getrandom};
 use station::Plug;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -154,7 +154,7 @@ impl Network {
         let (handle, carry): (Handle, Box<Carry>) = match way {
             Way::None | Way::Private => return Ok(Running { out: None, capture, forwards: Vec::new() }),
             Way::Gateway(gateway) => {
-                let told = move |refused| tell(told.as_deref(), &router, refused);
+                let told = move |refused| tell(told.as_deref(), &router, &refused);
                 let handle = gateway.handle();
                 forwards.extend(gateway.forwards());
                 let run = move |inside: &Inside, plug| Ok(Carried::Gateway(Box::new(gateway.run(inside, plug, told)?)));
@@ -204,17 +204,21 @@ fn tap(name: &str) -> Result<Tap, Failure> {
     Tap::new(device.descriptor, device.mtu).map_err(Failure::Thread)
 }
 
-/// Says that a destination was refused, if that is one which can be opened.
-fn tell(program: Option<&str>, router: &Addresses, refused: SocketAddr) {
+/// Says what was refused, if it can be opened.
+fn tell(program: Option<&str>, router: &Addresses, refused: &Refused) {
     let Some(program) = program else { return };
-    let (is_router, is_neighbour) = match refused.ip() {
+    let to = match refused {
+        Refused::Name(name) => return say::problem(&format_args!("{program}: asking for {name} is not allowed: add --allow {name}")),
+        Refused::Destination(to) => to,
+    };
+    let (is_router, is_neighbour) = match to.ip() {
         IpAddr::V4(address) => (address == router.v4, address.octets()[..2] == router.v4.octets()[..2]),
         IpAddr::V6(address) => (address == router.v6, address.segments()[..4] == router.v6.segments()[..4]),
     };
-    match refused.port() {
-        port if is_router => say::problem(&format_args!("{program}: {refused} is not allowed: add --allow host:{port}")),
-        _ if is_neighbour || refused.ip().is_multicast() => {}
-        _ => say::problem(&format_args!("{program}: {refused} is not allowed: add --allow {refused}")),
+    match to.port() {
+        port if is_router => say::problem(&format_args!("{program}: {to} is not allowed: add --allow host:{port}")),
+        _ if is_neighbour || to.ip().is_multicast() => {}
+        _ => say::problem(&format_args!("{program}: {to} is not allowed: add --allow {to}")),
     }
 }
 

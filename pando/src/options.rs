@@ -2,7 +2,9 @@
 //! What options' values mean: each is a type that only a sensible value makes, and its error says how to write one.
 
 use crate::host;
+use crate::size::Size;
 use pando_kernel::Share;
+use pando_machine::PageCount;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -81,6 +83,18 @@ impl FromStr for User {
         let (user, group) = text.split_once(':').unwrap_or((text, text));
         Ok(User { user: number(user)?, group: number(group)? })
     }
+}
+
+/// Reads how much memory a cell may have.
+pub(crate) fn memory(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    let least = PageCount(pando_kernel::limits::MIN_QUOTA);
+    if size.pages() < least {
+        return Err(format!(
+            "{size} is too little memory for a cell: it needs at least {least}; a number without a letter is one of bytes, so give something like 64M"
+        ));
+    }
+    Ok(size)
 }
 
 /// The least share with which a program gets anywhere.

@@ -2,12 +2,20 @@
 //! Sizes and times as people type them.
 
 use pando_machine::PageCount;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(u64);
+
+impl fmt::Display for Size {
+    /// To the byte.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
 
 impl Size {
     /// The pages that it needs.

@@ -113,6 +113,9 @@ fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
     assert!(outcome.errors.contains("No route to host"), "{}", outcome.errors);
     let told = format!("pando: busybox: 10.77.0.1:{closed} is not allowed: add --allow host:{closed}\n");
     assert_eq!(outcome.errors.matches(&told).count(), 1, "{}", outcome.errors);
+    let named = Case::new("busybox", &["wget", "-q", "-O", "-", "http://other.example/"]).options(&["--allow", "example.org"]).cell();
+    let told = "pando: busybox: asking for other.example is not allowed: add --allow other.example\n";
+    assert_eq!((named.status, named.errors.matches(told).count()), (1, 1), "{}", named.errors);
 }
 
 #[test]
