@@ -23,7 +23,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use station::Plug;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// What a cell is to be connected with.
@@ -33,9 +33,14 @@ pub(crate) struct Network {
     /// What lies between it and the cell, each way.
     link: Link,
     capture: Option<Capture>,
-    /// Who is told what is refused, by the program's name; nobody if the terminal is the program's own.
-    told: Option<String>,
+    /// The program's name, by which it is told what is refused.
+    program: String,
+    /// Told once the program has ended, because the terminal is its own until then.
+    late: Option<Late>,
 }
+
+/// What is to be told later.
+type Late = Arc<Mutex<Vec<String>>>;
 
 /// The way out.
 #[derive(Debug)]
@@ -55,6 +60,7 @@ pub(crate) struct Running {
     out: Option<Out>,
     capture: Option<capture::Running>,
     forwards: Vec<Forward>,
+    late: Option<Late>,
 }
 
 /// What carries, until it is told to stop.
@@ -112,8 +118,8 @@ impl Network {
             return Err(Failure::NoNetwork(option));
         }
         let capture = pcap.as_deref().map(Capture::create).transpose()?;
-        let told = (!options.terminal).then(|| options.program().display().to_string());
-        Ok(Network { way, link: link.unwrap_or_default(), capture, told })
+        let program = options.program().display().to_string();
+        Ok(Network { way, link: link.unwrap_or_default(), capture, program, late: options.terminal.then(Late::default) })
     }
 
     /// Says where forwards listen whose port was left to the host.
@@ -142,9 +148,9 @@ impl Network {
     /// # Errors
     /// There is no room for a network, or for a thread.
     pub(crate) fn connect(self, kernel: &Arc<Kernel>, cell: CellId) -> Result<Running, Failure> {
-        let Network { way, link, capture, told } = self;
+        let Network { way, link, capture, program, late } = self;
         if let Way::None = way {
-            return Ok(Running { out: None, capture: None, forwards: Vec::new() });
+            return Ok(Running { out: None, capture: None, forwards: Vec::new(), late: None });
         }
         let network = kernel.add_network(NetworkConfig::default()).map_err(LaunchError::from)?;
         let own = kernel.plug(cell, network, link).map_err(LaunchError::from)?;
@@ -152,9 +158,17 @@ impl Network {
         let capture = capture.map(|capture| capture.start(kernel, network)).transpose()?;
         let mut forwards = Vec::new();
         let (handle, carry): (Handle, Box<Carry>) = match way {
-            Way::None | Way::Private => return Ok(Running { out: None, capture, forwards: Vec::new() }),
+            Way::None | Way::Private => return Ok(Running { out: None, capture, forwards: Vec::new(), late: None }),
             Way::Gateway(gateway) => {
-                let told = move |refused| tell(told.as_deref(), &router, &refused);
+                let late = late.clone();
+                let told = move |refused| {
+                    if let Some(line) = advice(&program, &router, &refused) {
+                        match &late {
+                            Some(late) => late.lock().unwrap_or_else(PoisonError::into_inner).push(line),
+                            None => say::problem(&line),
+                        }
+                    }
+                };
                 let handle = gateway.handle();
                 forwards.extend(gateway.forwards());
                 let run = move |inside: &Inside, plug| Ok(Carried::Gateway(Box::new(gateway.run(inside, plug, told)?)));
@@ -168,7 +182,7 @@ impl Network {
         let inside = inside(&own, &router, mtu).map_err(|errno| Failure::Thread(errno.into()))?;
         let body = move || carry(&inside, plug);
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(body).map_err(Failure::Thread)?;
-        Ok(Running { out: Some(Out { handle, thread, station }), capture, forwards })
+        Ok(Running { out: Some(Out { handle, thread, station }), capture, forwards, late })
     }
 }
 
@@ -178,10 +192,13 @@ impl Running {
     /// # Errors
     /// The host did not let it go on.
     pub(crate) fn finish(self) -> io::Result<Story> {
-        let Running { out, capture, forwards } = self;
+        let Running { out, capture, forwards, late } = self;
         let out = out.map(Out::finish).transpose();
         if let Some(capture) = capture {
             capture.finish();
+        }
+        for line in late.iter().flat_map(|late| std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner))) {
+            say::problem(&line);
         }
         Ok(Story { out: out?, forwards })
     }
@@ -204,11 +221,10 @@ fn tap(name: &str) -> Result<Tap, Failure> {
     Tap::new(device.descriptor, device.mtu).map_err(Failure::Thread)
 }
 
-/// Says what was refused, if it can be opened.
-fn tell(program: Option<&str>, router: &Addresses, refused: &Refused) {
-    let Some(program) = program else { return };
+/// What to do about what was refused, if it can be opened.
+fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String> {
     let to = match refused {
-        Refused::Name(name) => return say::problem(&format_args!("{program}: asking for {name} is not allowed: add --allow {name}")),
+        Refused::Name(name) => return Some(format!("{program}: asking for {name} is not allowed: add --allow {name}")),
         Refused::Destination(to) => to,
     };
     let (is_router, is_neighbour) = match to.ip() {
@@ -216,9 +232,9 @@ fn tell(program: Option<&str>, router: &Addresses, refused: &Refused) {
         IpAddr::V6(address) => (address == router.v6, address.segments()[..4] == router.v6.segments()[..4]),
     };
     match to.port() {
-        port if is_router => say::problem(&format_args!("{program}: {to} is not allowed: add --allow host:{port}")),
-        _ if is_neighbour || to.ip().is_multicast() => {}
-        _ => say::problem(&format_args!("{program}: {to} is not allowed: add --allow {to}")),
+        port if is_router => Some(format!("{program}: {to} is not allowed: add --allow host:{port}")),
+        _ if is_neighbour || to.ip().is_multicast() => None,
+        _ => Some(format!("{program}: {to} is not allowed: add --allow {to}")),
     }
 }
 
