@@ -15,6 +15,7 @@ mod lines;
 mod linux;
 mod native;
 mod net;
+mod plot;
 mod program;
 mod row;
 mod run;
@@ -36,12 +37,14 @@ pub const NAMES: &[&str] = &["kernel", "run", "linux", "net"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'a> {
     /// A few repetitions at small sizes, in seconds: shows that everything works, and figures that mean little.
     pub brief: bool,
+    /// Where to put plots as SVG, of benchmarks that have some; `None`: nowhere.
+    pub plots: Option<&'a Path>,
 }
 
-impl Options {
+impl Options<'_> {
     /// How often to repeat something: `often`, or just enough to see that it works.
     fn rounds(self, often: usize) -> usize {
         if self.brief { 2 } else { often }
@@ -99,7 +102,7 @@ impl BenchError {
 ///
 /// # Errors
 /// There is no such benchmark, or something that it needs is missing. Rows that were reported stand.
-pub fn run(name: &str, options: Options, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub fn run(name: &str, options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
     match name {
         "kernel" => kernel::run(options, report),

@@ -37,7 +37,7 @@ const ALONE: &[&str] = &[
 #[test]
 fn every_figure_of_the_kernel_comes() {
     let mut rows: Vec<Row> = Vec::new();
-    match pando_bench::run("kernel", Options { brief: true }, Path::new("pando"), &mut |row| rows.push(row)) {
+    match pando_bench::run("kernel", Options { brief: true, ..Options::default() }, Path::new("pando"), &mut |row| rows.push(row)) {
         Err(BenchError::Machine(HostError::NoKvm | HostError::KvmForbidden)) if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() => {
             println!("left out: this test needs KVM");
             return;

@@ -23,6 +23,6 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
         written = std::mem::replace(&mut written, Ok(())).and(result);
     };
     let pando = std::env::current_exe()?;
-    pando_bench::run(name, Options { brief: options.brief }, &pando, &mut report)?;
+    pando_bench::run(name, Options { brief: options.brief, plots: options.plots.as_deref() }, &pando, &mut report)?;
     Ok(written.map(|()| 0)?)
 }

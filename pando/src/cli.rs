@@ -186,6 +186,10 @@ pub(crate) struct Bench {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Write plots of what has some (net) into this directory, as SVG
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plots: Option<PathBuf>,
 }
 
 /// Prints the completions that a shell loads.

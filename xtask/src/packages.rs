@@ -41,6 +41,7 @@ const PACKAGES: &[Package] = &[
     package("git", "/usr/bin/git", "a history to keep"),
     package("redis-server", "/usr/bin/redis-server", "a server"),
     package("nginx-light", "/usr/sbin/nginx", "another"),
+    package("wrk", "/usr/bin/wrk", "what loads web servers in `pando bench net`"),
     package("postgresql-15", "/usr/lib/postgresql/15/bin/postgres", "a database, whose cluster nobody starts"),
     package("memcached", "/usr/bin/memcached", "a server of values"),
     package("libmemcached-tools", "/usr/bin/memccapable", "what asks it"),

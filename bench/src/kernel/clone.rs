@@ -38,7 +38,7 @@ struct Templates {
     cells: Vec<CellId>,
 }
 
-pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let sizes = if options.brief { &SIZES[..2] } else { &SIZES[..] };
     for (kind, pages) in [Pages::Small, Pages::Huge].into_iter().enumerate() {
         let forkers: Vec<Forker> = sizes
@@ -62,7 +62,7 @@ pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), B
 }
 
 /// The largest clone against the smallest, and against an exit.
-fn compare(options: Options, templates: &mut Templates, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+fn compare(options: Options<'_>, templates: &mut Templates, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let largest = templates.cells.len() - 1;
     let pairs = alternate(options.rounds(400), |side| templates.clone(if side == Side::Ours { largest } else { 0 }))?;
     report(Row::pairs("clone-flat", "a clone at 1 MB", &pairs).noting("clone at the largest size"));

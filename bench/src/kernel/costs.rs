@@ -27,12 +27,12 @@ const EVENT_ENTRY: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Con
 
 /// Measures costs, each alternating with a bare exit.
 struct Costs<'a> {
-    options: Options,
+    options: Options<'a>,
     bare: &'a mut Bare,
     report: &'a mut dyn FnMut(Row),
 }
 
-pub(super) fn run(options: Options, bare: &mut Bare, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, bare: &mut Bare, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("a cell's exit to this process and back, nothing of the kernel in between"));
     let mut costs = Costs { options, bare, report };

@@ -19,7 +19,7 @@ const RESULT: u64 = DATA + SPIN_BUFFER as u64;
 const ARENA: PageCount = PageCount(16 << 10);
 const QUOTA: PageCount = PageCount(1024);
 
-pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let function = spin(ROUNDS);
     let (mut stage, cell) = spinner(&function)?;
     let mut buffer = vec![0; SPIN_BUFFER];

@@ -71,7 +71,7 @@ const ASKED: Kind = Kind {
     kvm: "idle-asked-clone-kvm-bytes",
 };
 
-pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut stage = Stage::new(ARENA)?;
     let template = template(&mut stage)?;
     count(options, &mut stage, template, &BARE, |_, _| Ok(()), report)?;
@@ -92,7 +92,7 @@ pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), B
 
 /// Makes clones, lets each run until it idles, uses it, and reports what they cost.
 fn count(
-    options: Options,
+    options: Options<'_>,
     stage: &mut Stage,
     source: CellId,
     kind: &Kind,

@@ -14,7 +14,7 @@ use crate::{BenchError, Options, Row};
 const BARE_EXIT: &str = "the machine's bare exit";
 
 /// Runs everything.
-pub(crate) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     // Clones first: the processes that fork for comparison start from this one, while it is small.
     clone::run(options, report)?;
     let mut bare = Bare::new()?;

@@ -16,7 +16,7 @@ const NATIVE: &str = "a process, host's default pages";
 const SIZE: PageCount = PageCount(64 << 10);
 const ROOM: PageCount = PageCount(16 << 10);
 
-pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     // Every cell of the first kind gets a machine of its own: memory that the host has never backed.
     let rounds = options.rounds(12);
     let fresh = alternate(rounds, |side| match side {

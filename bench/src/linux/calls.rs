@@ -38,7 +38,7 @@ const PARTS: &[Part] = &[
 /// How much less a brief run does.
 const BRIEF: u32 = 50;
 
-pub(super) fn run(options: Options, place: &Place<'_>, program: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, place: &Place<'_>, program: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     for Part(name, count, note) in PARTS {
         let count = if options.brief { count.div_ceil(BRIEF) } else { *count };
         let pairs = Asked::start(place, &[], program.path(), &[name])?.compare(options.rounds(50), count)?;

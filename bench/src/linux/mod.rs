@@ -21,7 +21,7 @@ const REFERENCE: &str = "the same program on the host";
 const PARTS: &str = concat!(include_str!("common.c"), include_str!("calls.c"), include_str!("processes.c"), include_str!("main.c"));
 
 /// Runs everything. `pando` is the program that makes cells.
-pub(crate) fn run(options: Options, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));

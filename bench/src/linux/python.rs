@@ -23,7 +23,7 @@ const DATABASE: (&str, &str, u32) = ("sqlite-memory", script!("python/sqlite.py"
 /// How much less of everything a brief run takes.
 const BRIEF: u32 = 20;
 
-pub(super) fn run(options: Options, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let nothing = ["-c", "pass"];
     let pairs = compare(options.rounds(20), &[0], place.cell(&[], PYTHON, &nothing), place.native(PYTHON, &nothing))?;
     report(Row::pairs("python-start", REFERENCE, &pairs).noting("python3 -c pass by pando run, the whole process"));
@@ -40,7 +40,7 @@ pub(super) fn run(options: Options, place: &Place<'_>, report: &mut dyn FnMut(Ro
     Ok(())
 }
 
-fn ask(options: Options, place: &Place<'_>, (name, script, size): &(&'static str, &str, u32)) -> Result<Row, BenchError> {
+fn ask(options: Options<'_>, place: &Place<'_>, (name, script, size): &(&'static str, &str, u32)) -> Result<Row, BenchError> {
     let size = if options.brief { size / BRIEF } else { *size };
     let pairs = Asked::start(place, &[], PYTHON, &["-c", script])?.compare(options.rounds(10), size)?;
     Ok(Row::pairs(name, REFERENCE, &pairs))

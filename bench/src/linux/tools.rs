@@ -21,7 +21,7 @@ const FUNCTIONS: usize = 16;
 const BRIEF: usize = 16;
 
 pub(super) fn run(
-    options: Options,
+    options: Options<'_>,
     place: &Place<'_>,
     program: &Compiled,
     directory: &Path,

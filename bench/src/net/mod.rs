@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando bench net`: what the network costs, between cells and to the world outside.
 
+mod load;
 mod nginx;
 mod pair;
+mod servers;
 mod town;
 
 use crate::bare::Bare;
 use crate::native::cpu::Pinned;
+use crate::plot::Plot;
 use crate::sample::Sample;
 use crate::whole::Place;
 use crate::{BenchError, Options, Row};
 use std::path::Path;
 
 /// Runs everything. `pando` is the program that makes cells; the thread is `pinned` for as long as what is measured is one thing at a time.
-pub(crate) fn run(options: Options, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
@@ -22,5 +25,7 @@ pub(crate) fn run(options: Options, pando: &Path, pinned: Pinned, report: &mut d
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
-    nginx::run(options, &Place::new(pando, &empty), directory.path(), report)
+    nginx::run(options, &Place::new(pando, &empty), directory.path(), report)?;
+    let mut plot = |plot: Plot| options.plots.map_or(Ok(()), |place| plot.write(place)).map_err(BenchError::host("write a plot"));
+    servers::run(options, &mut plot, report)
 }

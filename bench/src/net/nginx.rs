@@ -62,7 +62,7 @@ const DOCUMENTS: [Document; 2] = [
     },
 ];
 
-pub(super) fn run(options: Options, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let site = directory.join("site");
     let write = BenchError::host("write a site for nginx");
     prepare(&site).map_err(write)?;
@@ -196,7 +196,7 @@ impl Drop for Server {
 
 /// Measures one document on both sides in turn, and reports its rows. Returns how many requests the cell has answered.
 fn measure(
-    options: Options,
+    options: Options<'_>,
     document: &Document,
     ours: &mut Server,
     theirs: &mut Server,

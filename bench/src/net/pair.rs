@@ -26,7 +26,7 @@ const QUESTIONS: u32 = 1000;
 /// How much less of everything a brief run takes.
 const BRIEF: u32 = 16;
 
-pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let compiled = Compiled::new(SOURCE)?;
     let stream = compare(options, &compiled, "stream", PIECES, |pairs| Row::pairs("stream-cells", REFERENCE, pairs))?;
     report(Row { unit: "ns/KiB", value: per_kibibyte(stream.value), reference_value: stream.reference_value.map(per_kibibyte), ..stream });
@@ -43,7 +43,7 @@ fn per_kibibyte(micros: f64) -> f64 {
 }
 
 fn compare(
-    options: Options,
+    options: Options<'_>,
     compiled: &Compiled,
     what: &str,
     count: u32,
@@ -52,17 +52,17 @@ fn compare(
     let count = if options.brief { count / BRIEF } else { count };
     let town = Town::new(ARENA, compiled, Config::default())?;
     let server = town.settle(&["serve", EVERYWHERE], QUOTA)?;
-    server.answer()?;
-    let client = town.settle(&[what, &server.addresses.v4.to_string()], QUOTA)?;
+    let port = server.answer()?.to_string();
+    let client = town.settle(&[what, &server.addresses.v4.to_string(), &port], QUOTA)?;
 
-    let native = |words: [&str; 2]| {
+    let native = |words: &[&str]| {
         let mut command = Command::new(compiled.path());
         command.args(words);
         Process::start(command)
     };
-    let mut listening = native(["serve", LOOPBACK])?;
-    listening.line()?;
-    let mut asking = native([what, LOOPBACK])?;
+    let mut listening = native(&["serve", LOOPBACK])?;
+    let port = listening.line()?;
+    let mut asking = native(&[what, LOOPBACK, port.trim()])?;
 
     let line = format!("{count}\n");
     let pairs = alternate(options.rounds(20), |side| {

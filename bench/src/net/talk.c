@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Two that talk by TCP. `talk serve` answers whoever comes, one after the other; `talk stream ADDRESS` and `talk echo ADDRESS` send so many pieces as each line says, and answer how many
-   nanoseconds that took until the other had them all. */
+/* Two that talk by TCP. `talk serve ADDRESS` says at which port it answers whoever comes, one after the other; `talk stream ADDRESS PORT` and `talk echo ADDRESS PORT` send so many pieces as each
+   line says, and answer how many nanoseconds that took until the other had them all. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 7000, PIECE = 64 << 10 };
+enum { PIECE = 64 << 10 };
 
 /* What a client announces: how many pieces it will send, of how many bytes, and whether each is answered or only the last. */
 struct order {
@@ -58,7 +58,7 @@ static void say(int to, const void *what, long bytes)
     }
 }
 
-static int made(const char *address, struct sockaddr_in *name)
+static int made(const char *address, int port, struct sockaddr_in *name)
 {
     int it = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
@@ -67,7 +67,7 @@ static int made(const char *address, struct sockaddr_in *name)
     setsockopt(it, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     memset(name, 0, sizeof *name);
     name->sin_family = AF_INET;
-    name->sin_port = htons(PORT);
+    name->sin_port = htons(port);
     check(inet_pton(AF_INET, address, &name->sin_addr) == 1, address);
     return it;
 }
@@ -75,11 +75,13 @@ static int made(const char *address, struct sockaddr_in *name)
 static int serve(const char *address)
 {
     struct sockaddr_in name;
-    int listener = made(address, &name);
+    socklen_t length = sizeof name;
+    int listener = made(address, 0, &name);
 
     check(bind(listener, (void *)&name, sizeof name) == 0, "bind");
     check(listen(listener, 16) == 0, "listen");
-    puts("0");
+    check(getsockname(listener, (void *)&name, &length) == 0, "getsockname");
+    printf("%d\n", ntohs(name.sin_port));
     fflush(stdout);
     for (;;) {
         int client = accept(listener, NULL, NULL);
@@ -105,10 +107,10 @@ static long nanoseconds(void)
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-static int ask(const char *address, int stream)
+static int ask(const char *address, int port, int stream)
 {
     struct sockaddr_in name;
-    int server = made(address, &name);
+    int server = made(address, port, &name);
     char line[64], answer;
 
     check(connect(server, (void *)&name, sizeof name) == 0, "connect");
@@ -130,7 +132,7 @@ static int ask(const char *address, int stream)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3)
-        return 2;
-    return strcmp(argv[1], "serve") == 0 ? serve(argv[2]) : ask(argv[2], strcmp(argv[1], "stream") == 0);
+    if (argc == 3)
+        return serve(argv[2]);
+    return argc == 4 ? ask(argv[2], atoi(argv[3]), strcmp(argv[1], "stream") == 0) : 2;
 }

@@ -5,7 +5,7 @@ use crate::BenchError;
 use crate::program::{Compiled, number, program};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, Config, ConsolePort, Kernel, NetworkConfig, NetworkId, Stream};
+use pando_kernel::{Config, ConsolePort, Kernel, NetworkConfig, NetworkId, Stream};
 use pando_launch::{Program, Root, Template};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{Machine, PageCount};
@@ -20,7 +20,6 @@ pub(super) struct Town {
 
 /// A cell of a town that has started.
 pub(super) struct Resident {
-    pub(super) id: CellId,
     pub(super) addresses: Addresses,
     port: Arc<ConsolePort>,
 }
@@ -44,7 +43,7 @@ impl Town {
         let addresses = self.kernel.plug(id, self.network, Link::default())?;
         let port = self.kernel.console(id)?;
         self.kernel.start(id)?;
-        Ok(Resident { id, addresses, port })
+        Ok(Resident { addresses, port })
     }
 }
 

@@ -21,7 +21,7 @@ const LINES: &str = "lines";
 const SHOWN: &str = "/lines";
 
 /// The three rows, and the worst of them.
-pub(super) fn compute(options: Options, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn compute(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let bytes = if options.brief { BYTES / BRIEF } else { BYTES };
     let file = directory.join(LINES);
     write_lines(&file, bytes).map_err(BenchError::host("write a file to compute on"))?;
@@ -45,7 +45,7 @@ pub(super) fn compute(options: Options, place: &Place<'_>, directory: &Path, rep
 }
 
 /// The rows of work on many files.
-pub(super) fn search(options: Options, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn search(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let listed = if options.brief { "/usr/lib" } else { "/usr" };
     let list = ["ls", "-lR", listed];
     let pairs = compare(options.rounds(3), &[0], place.cell(&[], BUSYBOX, &list), place.native(BUSYBOX, &list))?;

@@ -19,7 +19,7 @@ const PARTS: [(&str, &str, &str); 6] = [
     ("cold-program", "program", "from the start of the cell to its end"),
 ];
 
-pub(super) fn run(options: Options, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     let ours = place.cell(&[], BUSYBOX, &["true"]);

@@ -10,7 +10,7 @@ use crate::{BenchError, Options, Row};
 use std::path::Path;
 
 /// Runs everything. `pando` is the program that makes cells.
-pub(crate) fn run(options: Options, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     syscall::run(options, report)?;
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let empty = directory.path().join("empty");

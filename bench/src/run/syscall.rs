@@ -13,7 +13,7 @@ const SOURCE: &str = include_str!("syscall.c");
 const CALLS: u32 = 50_000;
 const ARENA: PageCount = PageCount(32 << 10);
 
-pub(super) fn run(options: Options, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let program = Compiled::new(SOURCE)?;
     let mut stage = Stage::new(ARENA)?;
     let cell = program.in_cell(&mut stage)?;

@@ -261,6 +261,10 @@ impl State {
             // It declared its vector state dead; it goes on as if it had waited.
             return Next::Resume;
         }
+        if until != Nanos::NEVER && !self.idle_timeouts {
+            self.running(id).0.cell.resumption = Resumption::WithEvents;
+            return Next::Leave(Leave::Relinquished);
+        }
         Next::Leave(Leave::Idle { until })
     }
 

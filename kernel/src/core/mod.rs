@@ -47,6 +47,8 @@ pub struct Config {
     pub rules: Rules,
     /// Whether vector state has owners (line 7 of the context contract): `false` is for a canary.
     pub vector_owners: bool,
+    /// Whether a cell may idle until a moment (Denali section 4.2.2): `false` is for a benchmark. One that would then spins, as it had to without: it stays runnable, and looks again at each of its turns.
+    pub idle_timeouts: bool,
 }
 
 impl Default for Config {
@@ -58,6 +60,7 @@ impl Default for Config {
             registry: PageCount(REGISTRY_FRAMES),
             rules: Rules::ALL_KEPT,
             vector_owners: true,
+            idle_timeouts: true,
         }
     }
 }
@@ -79,11 +82,12 @@ impl Shared {
         self.state.lock().expect("a kernel whose lock was poisoned by a panic must not go on")
     }
 
-    /// Makes a runnable cell run soon: wakes an idle vCPU, or interrupts one whose cell had the machine to itself.
+    /// Makes a runnable cell run soon: wakes an idle vCPU, or interrupts one whose cell had the machine to itself, or any for one that cannot wait.
     fn announce(&self, state: &State) {
+        let urgent = state.scheduler.is_urgent();
         if state.idle_workers > 0 {
             self.work.notify_one();
-        } else if let Some(vcpu) = state.vcpus.iter().position(|vcpu| vcpu.is_some_and(|running| running.alone)) {
+        } else if let Some(vcpu) = state.vcpus.iter().position(|vcpu| vcpu.is_some_and(|running| running.alone || urgent)) {
             self.interrupt(vcpu);
         }
     }

@@ -16,9 +16,19 @@ impl Kernel {
     /// Makes a network that nobody is plugged into. It stays as long as the kernel.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many, or one has this name.
     pub fn add_network(&self, config: NetworkConfig) -> Result<NetworkId, OperatorError> {
-        self.shared.lock().networks.add(config).ok_or(OperatorError::TooManyNetworks)
+        let mut state = self.shared.lock();
+        if state.networks.named(&config.name).is_some() {
+            return Err(OperatorError::NameTaken(config.name));
+        }
+        state.networks.add(config).ok_or(OperatorError::TooManyNetworks)
+    }
+
+    /// The network of a name, if there is one.
+    #[must_use]
+    pub fn network(&self, name: &str) -> Option<NetworkId> {
+        self.shared.lock().networks.named(name)
     }
 
     /// The addresses that a network keeps for who leads out of it, and the bytes of its largest packet.

@@ -50,6 +50,9 @@ pub enum OperatorError {
     /// The kernel has as many networks as it can name.
     #[error("there are too many networks")]
     TooManyNetworks,
+    /// A network has this name already.
+    #[error("there is a network called {0:?} already: choose another name, or plug into that one")]
+    NameTaken(String),
     /// The name was never given, or all the network's addresses are.
     #[error("there is no such network, or no address is left in it")]
     NoAddress,

@@ -107,6 +107,8 @@ pub(super) struct State {
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
     memory_policy: Box<dyn MemoryPolicy>,
+    /// Whether cells may idle until a moment.
+    pub(super) idle_timeouts: bool,
     /// When waiting cells want to be woken; entries of cells that no longer wait so are skipped.
     alarms: BinaryHeap<Reverse<(Nanos, CellId)>>,
     pub(super) flushes: Flushes,
@@ -133,6 +135,7 @@ impl State {
             scheduler: config.scheduler,
             gatekeeper: config.gatekeeper,
             memory_policy: config.memory_policy,
+            idle_timeouts: config.idle_timeouts,
             alarms: BinaryHeap::new(),
             flushes: Flushes::default(),
             sweep: Sweep::default(),

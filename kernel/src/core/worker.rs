@@ -141,6 +141,7 @@ impl Worker {
                     state.handle(id, exit, left, quantum_end)
                 }
             };
+            let next = if next == Next::Resume && state.scheduler.is_urgent() { Next::Leave(Leave::Preempted) } else { next };
             match next {
                 Next::Resume => {}
                 Next::Read(wanted) => state = shared.bring_in(state, wanted, &mut self.buffer),

@@ -21,10 +21,11 @@ use address::{Addresses, Pool};
 use bytes::Bytes;
 use link::Link;
 use pando_machine::Nanos;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use switch::Switch;
 
-/// Name of a network.
+/// A network, as the kernel calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetworkId(u32);
 
@@ -38,6 +39,8 @@ pub(crate) struct PortId {
 /// What a new network shall be.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
+    /// What operators find it by; empty: it has no name.
+    pub name: String,
     /// Where its cells' addresses come from.
     pub pool: Pool,
     /// Bytes of the largest packet.
@@ -48,7 +51,7 @@ pub struct NetworkConfig {
 
 impl Default for NetworkConfig {
     fn default() -> NetworkConfig {
-        NetworkConfig { pool: Pool::default(), mtu: u16::MAX, seed: 0 }
+        NetworkConfig { name: String::new(), pool: Pool::default(), mtu: u16::MAX, seed: 0 }
     }
 }
 
@@ -75,18 +78,28 @@ pub(crate) enum Owner {
 #[derive(Default)]
 pub(crate) struct Networks {
     switches: Vec<Switch>,
+    named: BTreeMap<String, NetworkId>,
     /// Cells for whom frames have arrived, and who were not told yet.
     woken: Vec<CellId>,
 }
 
 impl Networks {
-    /// Makes a network. `None`: there are too many.
+    /// Makes a network, whose name nobody else has. `None`: there are too many.
     pub(crate) fn add(&mut self, config: NetworkConfig) -> Option<NetworkId> {
         if self.switches.len() >= MAX_NETWORKS {
             return None;
         }
+        let id = NetworkId(self.switches.len() as u32);
+        if !config.name.is_empty() {
+            self.named.insert(config.name.clone(), id);
+        }
         self.switches.push(Switch::new(config));
-        Some(NetworkId(self.switches.len() as u32 - 1))
+        Some(id)
+    }
+
+    /// The network of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<NetworkId> {
+        self.named.get(name).copied()
     }
 
     /// The addresses that a network keeps for who leads out of it, and the bytes of its largest packet.
@@ -136,7 +149,7 @@ impl Networks {
 
     /// A frame comes in at a port. Returns how many ports it may go to: what it costs.
     pub(crate) fn send(&mut self, port: PortId, frame: Bytes, now: Nanos) -> usize {
-        let Networks { switches, woken } = self;
+        let Networks { switches, woken, .. } = self;
         switches.get_mut(port.network.0 as usize).map_or(1, |switch| switch.send(port.index, frame, now, woken))
     }
 
@@ -164,7 +177,7 @@ impl Networks {
 
     /// Lets frames arrive whose time has come.
     pub(crate) fn advance(&mut self, now: Nanos) {
-        let Networks { switches, woken } = self;
+        let Networks { switches, woken, .. } = self;
         switches.iter_mut().for_each(|switch| switch.advance(now, woken));
     }
 

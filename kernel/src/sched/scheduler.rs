@@ -26,6 +26,11 @@ pub trait Scheduler: Send {
 
     /// Whether anybody waits for a turn.
     fn is_empty(&self) -> bool;
+
+    /// Whether somebody waits who is to run before the running cell's quantum is over. Nobody does by default: events wait for a cell's next turn, together (Denali section 3.2.2).
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 /// Round robin; cells that come back from idling are compensated: they go first, but only so many times in a row.

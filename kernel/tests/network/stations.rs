@@ -4,6 +4,7 @@
 use crate::bench::{Bench, packet};
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
+use pando_kernel::{NetworkConfig, OperatorError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -103,6 +104,20 @@ fn a_listener_hears_everything_in_its_order_and_disturbs_nobody() {
         assert_eq!(bench.traffic(1).most_waiting.frames, 1);
         drop((listener, station));
         bench.send(0, &frames[..1]);
+        bench.close();
+    }
+}
+
+#[test]
+fn a_network_is_found_by_its_name_which_it_has_alone() {
+    for bench in Bench::both(1) {
+        let kernel = &bench.lab.kernel;
+        let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
+        let [web, other] = ["web", "other"].map(|name| kernel.add_network(named(name)).expect("there are few"));
+        assert_eq!((kernel.network("web"), kernel.network("other"), kernel.network("none")), (Some(web), Some(other), None));
+        assert_eq!(kernel.add_network(named("web")), Err(OperatorError::NameTaken("web".into())));
+        // Those without a name are as many as one likes.
+        assert!(kernel.add_network(named("")).is_ok() && kernel.add_network(named("")).is_ok() && kernel.network("").is_none());
         bench.close();
     }
 }

@@ -175,23 +175,28 @@ fn relative_paths_lead_where_they_lead_on_the_host() {
     assert_eq!((outcome.status, text(&outcome.output)), (0, "beside\n"), "{outcome:?}");
 }
 
-/// Runs a benchmark briefly, which has to print these figures beside what they are compared with.
-fn compare(bench: &str, figures: &[&str]) {
+/// Runs a benchmark briefly, which has to print these figures beside what they are compared with, and to write these plots.
+fn compare(bench: &str, figures: &[&str], plots: &[&str]) {
     if !kvm_is_there() {
         return;
     }
-    let outcome = pando(&["bench", bench, "--brief", "--json"]);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let outcome = pando(&["bench", bench, "--brief", "--json", "--plots", folder.path().to_str().expect("a plain name")]);
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
     let rows: Vec<Value> = text(&outcome.output).lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
     for figure in figures {
         let row = rows.iter().find(|row| row["name"] == *figure).unwrap_or_else(|| panic!("{figure} is missing: {rows:?}"));
         assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0) && row["reference"].is_string(), "{row}");
     }
+    for plot in plots {
+        let text = std::fs::read_to_string(folder.path().join(plot)).expect("a plot");
+        assert!(text.contains("<svg") && text.contains("cells"), "{text}");
+    }
 }
 
 #[test]
 fn a_brief_benchmark_of_programs_prints_each_figure() {
-    compare("run", &["syscall", "cold", "cpu-busybox", "ls-lR", "grep"]);
+    compare("run", &["syscall", "cold", "cpu-busybox", "ls-lR", "grep"], &[]);
 }
 
 #[test]
@@ -213,5 +218,12 @@ fn a_brief_benchmark_of_linux_prints_each_figure() {
             "sha256sum",
             "make",
         ],
+        &[],
     );
+}
+
+#[test]
+fn a_brief_benchmark_of_the_network_prints_each_figure() {
+    let figures = ["stream-cells", "rr-cells", "nginx-2k", "nginx-100k", "flat-1000", "flat-1000-busy", "events-10", "idle-10"];
+    compare("net", &figures, &["events.svg", "idle.svg"]);
 }

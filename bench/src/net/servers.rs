@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many cells with a web server each: `flat-1000`, and figures 4 and 5 of Denali's paper (sections 4.2.1 and 4.2.2).
+
+use super::load::Load;
+use super::town::Town;
+use crate::plot::{Line, Plot};
+use crate::program::Compiled;
+use crate::sample::{Side, alternate};
+use crate::{BenchError, Options, Row};
+use pando_kernel::network::address::Addresses;
+use pando_kernel::sched::{Reason, RoundRobin, Scheduler};
+use pando_kernel::{CellId, Config};
+use pando_machine::PageCount;
+
+const SOURCE: &str = include_str!("web.c");
+/// 4 GiB: taken from the host as it is used.
+const ARENA: PageCount = PageCount(1 << 20);
+/// What each server may have: 16 MiB.
+const QUOTA: PageCount = PageCount(4096);
+/// Requests under way at a time, where it is about many.
+const AT_ONCE: usize = 64;
+/// Bytes of a small document (the median of the web then), and of a large one.
+const SMALL: usize = 2258;
+const LARGE: usize = 100 << 10;
+
+/// How many cells, and the names of their rows: with events delivered together or at once, and idling with a timeout or without.
+const SIZES: [(usize, &str, &str); 6] = [
+    (1, "events-1", "idle-1"),
+    (10, "events-10", "idle-10"),
+    (50, "events-50", "idle-50"),
+    (200, "events-200", "idle-200"),
+    (400, "events-400", "idle-400"),
+    (800, "events-800", "idle-800"),
+];
+/// Cells at most, and requests for each measurement, in a brief run.
+const BRIEF_CELLS: usize = 10;
+const BRIEF_REQUESTS: usize = 50;
+/// Requests for each measurement.
+const REQUESTS: usize = 1000;
+
+/// Whoever is woken by an event gets the vCPU at once: what Denali's paper compares its batches with.
+#[derive(Debug, Default)]
+struct Immediate {
+    order: RoundRobin,
+    woken: usize,
+}
+
+impl Scheduler for Immediate {
+    fn ready(&mut self, cell: CellId, reason: Reason) {
+        if reason == Reason::Woken {
+            self.woken += 1;
+        }
+        self.order.ready(cell, reason);
+    }
+
+    fn next(&mut self) -> Option<CellId> {
+        self.woken = self.woken.saturating_sub(1);
+        self.order.next()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.woken > 0
+    }
+}
+
+/// A town of servers that grows, and its client.
+struct Servers {
+    town: Town,
+    load: Load,
+    addresses: Vec<Addresses>,
+    bytes: usize,
+}
+
+impl Servers {
+    fn new(compiled: &Compiled, config: Config, bytes: usize) -> Result<Servers, BenchError> {
+        let town = Town::new(ARENA, compiled, config)?;
+        let load = Load::new(&town)?;
+        Ok(Servers { town, load, addresses: Vec::new(), bytes })
+    }
+
+    /// Lets there be so many, each of which listens.
+    fn grow(&mut self, cells: usize) -> Result<(), BenchError> {
+        while self.addresses.len() < cells {
+            let server = self.town.settle(&[&self.bytes.to_string()], QUOTA)?;
+            server.answer()?;
+            self.addresses.push(server.addresses);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, cells: usize, at_once: usize, requests: usize) -> Result<f64, BenchError> {
+        let Servers { load, addresses, bytes, .. } = self;
+        load.ask(&addresses[..cells], at_once, requests, *bytes)
+    }
+}
+
+pub(super) fn run(
+    options: Options<'_>,
+    plot: &mut dyn FnMut(Plot) -> Result<(), BenchError>,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
+    let compiled = Compiled::new(SOURCE)?;
+    flat(options, &compiled, report)?;
+    let batched = ("events wait for a cell's turn", Config::default());
+    let immediate = ("events switch to their cell at once", Config { scheduler: Box::<Immediate>::default(), ..Config::default() });
+    let figure = Plot { name: "events", title: "Events together or at once: 100 KB from web servers in cells", ..Plot::default() };
+    plot(compare(options, &compiled, [batched, immediate], |size| size.1, figure, report)?)?;
+    let timed = ("idle with a timeout", Config::default());
+    let spinning = ("idle without: a cell whose TCP has timers stays runnable", Config { idle_timeouts: false, ..Config::default() });
+    let figure = Plot { name: "idle", title: "Idling until a moment, or not: 100 KB from web servers in cells", ..Plot::default() };
+    plot(compare(options, &compiled, [timed, spinning], |size| size.2, figure, report)?)
+}
+
+/// Time for each request with a thousand servers, beside one.
+fn flat(options: Options<'_>, compiled: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let (cells, requests) = if options.brief { (BRIEF_CELLS, BRIEF_REQUESTS) } else { (1000, REQUESTS) };
+    let mut servers = Servers::new(compiled, Config::default(), SMALL)?;
+    servers.grow(cells)?;
+    // Each is asked for the first time before it counts.
+    servers.ask(cells, 1, cells)?;
+    for (name, at_once, note) in [
+        ("flat-1000", 1, "one request at a time"),
+        ("flat-1000-busy", AT_ONCE, "64 requests at a time: one server answers several in one turn"),
+    ] {
+        let pairs = alternate(options.rounds(7), |side| servers.ask(if side == Side::Ours { cells } else { 1 }, at_once, requests))?;
+        report(Row::pairs(name, "one server", &pairs).noting(format!("{cells} web servers with a document of {SMALL} bytes, {note}")));
+    }
+    Ok(())
+}
+
+/// Two kinds of towns as they grow: rows, and their plot.
+fn compare(
+    options: Options<'_>,
+    compiled: &Compiled,
+    kinds: [(&'static str, Config); 2],
+    name: fn(&(usize, &'static str, &'static str)) -> &'static str,
+    figure: Plot,
+    report: &mut dyn FnMut(Row),
+) -> Result<Plot, BenchError> {
+    let [(ours, own), (theirs, other)] = kinds;
+    let mut towns = [Servers::new(compiled, own, LARGE)?, Servers::new(compiled, other, LARGE)?];
+    let mut lines = [Line { name: ours, points: Vec::new() }, Line { name: theirs, points: Vec::new() }];
+    let requests = if options.brief { BRIEF_REQUESTS } else { REQUESTS };
+    for size in SIZES.iter().filter(|(cells, ..)| !options.brief || *cells <= BRIEF_CELLS) {
+        let cells = size.0;
+        for town in &mut towns {
+            town.grow(cells)?;
+            town.ask(cells, AT_ONCE, cells)?;
+        }
+        let pairs = alternate(options.rounds(5), |side| towns[usize::from(side == Side::Theirs)].ask(cells, AT_ONCE, requests))?;
+        for (line, sample) in lines.iter_mut().zip([&pairs.ours, &pairs.theirs]) {
+            line.points.push((cells as f64, 1e9 / sample.median()));
+        }
+        report(
+            Row::pairs(name(size), theirs, &pairs)
+                .noting(format!("{ours}; {cells} cells, for each request of 100 KB, {AT_ONCE} at a time")),
+        );
+    }
+    Ok(Plot { x: "cells", y: "requests per second", lines: lines.into(), ..figure })
+}
