@@ -78,6 +78,9 @@ pub const CARD_PIECE: usize = 4096;
 /// Bytes that are on their way on one link.
 pub const LINK_BYTES: usize = 4 << 20;
 
+/// Options in one message of neighbour discovery: Linux sends two, and a guard looks at each under the kernel lock.
+pub const MAX_NEIGHBOUR_OPTIONS: usize = 8;
+
 /// Cells in one kernel: what an index of a cell's name can count; memory ends first.
 pub const MAX_CELLS: usize = 1 << 20;
 

@@ -2,9 +2,10 @@
 //! Guards: a cell sends in its own name only.
 //!
 //! What a frame carries must be IPv4, IPv6 or ARP, and every address in it that says who sent it must be the cell's own: the Ethernet address, that of IP, those of ARP's sender, and in IPv6
-//! what a neighbour advertisement claims. Other kinds of frames are dropped, because nobody could say in whose name they speak.
+//! what neighbour discovery claims. Who has no address yet may ask for one. Other kinds of frames are dropped, because nobody could say in whose name they speak.
 
 use super::address::Addresses;
+use crate::limits::MAX_NEIGHBOUR_OPTIONS;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -18,7 +19,7 @@ pub(super) fn is_honest(frame: &[u8], own: &Addresses) -> bool {
     let [_, _, _, _, _, _, source @ .., kind_high, kind_low] = *header;
     source == own.mac.0
         && match [kind_high, kind_low] {
-            IPV4 => packet.get(12..16).is_some_and(|source| source == own.v4.octets() || source == Ipv4Addr::UNSPECIFIED.octets()),
+            IPV4 => is_honest_ipv4(packet, own),
             ARP => is_honest_arp(packet, own),
             IPV6 => is_honest_ipv6(packet, own),
             _ => false,
@@ -33,42 +34,100 @@ fn is_honest_arp(packet: &[u8], own: &Addresses) -> bool {
     is_of_ethernet && hardware && protocol
 }
 
-fn is_honest_ipv6(packet: &[u8], own: &Addresses) -> bool {
-    let address = |at: usize| packet.get(at..at + 16).and_then(|bytes| bytes.first_chunk::<16>()).map(|bytes| Ipv6Addr::from(*bytes));
-    let is_own = |address: Ipv6Addr| address == own.v6 || address == own.mac.link_local();
-    address(8).is_some_and(|source| is_own(source) || source.is_unspecified()) && !advertises_another(packet, is_own)
+/// The sender's address; none where a card asks for one: by DHCP, of everybody.
+fn is_honest_ipv4(packet: &[u8], own: &Addresses) -> bool {
+    let Some(source) = packet.get(12..16) else { return false };
+    source == own.v4.octets() || source == Ipv4Addr::UNSPECIFIED.octets() && asks_for_an_address(packet)
 }
 
-/// Whether an IPv6 packet advertises a neighbour that its sender is not, or a router, or may do so unseen (RFC 4861).
-fn advertises_another(packet: &[u8], is_own: impl Fn(Ipv6Addr) -> bool) -> bool {
-    const HOP_BY_HOP: u8 = 0;
-    const ICMP: u8 = 58;
+/// Whether an IPv4 packet is a whole one of a client of DHCP, to all.
+fn asks_for_an_address(packet: &[u8]) -> bool {
+    const VERSION_AND_LENGTH: u8 = 0x45;
+    const HEADER: usize = 20;
+    const UDP: u8 = 17;
+    /// Port 68, and port 67.
+    const PORTS: [u8; 4] = [0, 68, 0, 67];
+    /// More fragments follow, or this one is not the first.
+    const FRAGMENTS: u8 = 0x3f;
+    packet.first() == Some(&VERSION_AND_LENGTH)
+        && packet.get(6..8).is_some_and(|fragment| fragment[0] & FRAGMENTS == 0 && fragment[1] == 0)
+        && packet.get(9) == Some(&UDP)
+        && packet.get(16..HEADER) == Some(&Ipv4Addr::BROADCAST.octets())
+        && packet.get(HEADER..HEADER + 4) == Some(&PORTS)
+}
+
+fn is_honest_ipv6(packet: &[u8], own: &Addresses) -> bool {
+    let Some(source) = packet.get(8..24).and_then(|bytes| bytes.first_chunk::<16>()) else { return false };
+    let source = Ipv6Addr::from(*source);
+    is_own6(source, own) && !claims(packet, own) || source.is_unspecified() && is_icmp(packet) && !claims(packet, own)
+}
+
+fn is_own6(address: Ipv6Addr, own: &Addresses) -> bool {
+    address == own.v6 || address == own.mac.link_local()
+}
+
+const HOP_BY_HOP: u8 = 0;
+const ICMP: u8 = 58;
+
+/// What an IPv6 packet carries, behind options for every hop, and where that begins. `None`: it is cut short.
+fn carried(packet: &[u8]) -> Option<(u8, usize)> {
+    const HEADER: usize = 40;
+    match *packet.get(6)? {
+        HOP_BY_HOP => match *packet.get(HEADER..HEADER + 2)? {
+            [next, length] => Some((next, HEADER + 8 + 8 * usize::from(length))),
+            _ => None,
+        },
+        next => Some((next, HEADER)),
+    }
+}
+
+fn is_icmp(packet: &[u8]) -> bool {
+    carried(packet).is_some_and(|(next, _)| next == ICMP)
+}
+
+/// Whether an IPv6 packet claims to know of a neighbour that its sender is not, or of a router, or may do so unseen (RFC 4861).
+fn claims(packet: &[u8], own: &Addresses) -> bool {
+    const ROUTER_SOLICITATION: u8 = 133;
     const ROUTER_ADVERTISEMENT: u8 = 134;
+    const NEIGHBOUR_SOLICITATION: u8 = 135;
     const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
     const REDIRECT: u8 = 137;
-    /// Headers behind which others hide: routing, fragments, options of the destination.
-    const HIDING: [u8; 3] = [43, 44, 60];
-    const HEADER: usize = 40;
-    let (next, at) = match packet.get(6) {
-        Some(&HOP_BY_HOP) => match packet.get(HEADER..HEADER + 2) {
-            Some(&[next, length]) => (next, HEADER + 8 + 8 * usize::from(length)),
-            _ => return true,
-        },
-        Some(&next) => (next, HEADER),
-        None => return true,
-    };
-    match next {
-        ICMP => match packet.get(at) {
-            Some(&NEIGHBOUR_ADVERTISEMENT) => {
-                let target = packet.get(at + 8..at + 24).and_then(|bytes| bytes.first_chunk::<16>());
-                !target.is_some_and(|target| is_own(Ipv6Addr::from(*target)))
-            }
-            Some(&kind) => matches!(kind, ROUTER_ADVERTISEMENT | REDIRECT),
-            None => true,
-        },
-        HOP_BY_HOP => true,
-        next => HIDING.contains(&next),
+    /// Headers behind which others hide: routing, fragments, authentication, options of the destination.
+    const HIDING: [u8; 4] = [43, 44, 51, 60];
+    let Some((next, at)) = carried(packet) else { return true };
+    if next != ICMP {
+        return next == HOP_BY_HOP || HIDING.contains(&next);
     }
+    match packet.get(at) {
+        Some(&NEIGHBOUR_ADVERTISEMENT) => {
+            let target = packet.get(at + 8..at + 24).and_then(|bytes| bytes.first_chunk::<16>());
+            !target.is_some_and(|target| is_own6(Ipv6Addr::from(*target), own)) || names_another(packet, at + 24, own)
+        }
+        Some(&NEIGHBOUR_SOLICITATION) => names_another(packet, at + 24, own),
+        Some(&ROUTER_SOLICITATION) => names_another(packet, at + 8, own),
+        Some(&kind) => matches!(kind, ROUTER_ADVERTISEMENT | REDIRECT),
+        None => true,
+    }
+}
+
+/// Whether options of neighbour discovery, from a place of a packet to its end, name an Ethernet address that is not the sender's, or make no sense.
+fn names_another(packet: &[u8], at: usize, own: &Addresses) -> bool {
+    const HEADER: usize = 40;
+    /// The sender's Ethernet address, and that of whom it speaks of.
+    const ADDRESSES: [u8; 2] = [1, 2];
+    let length = packet.get(4..6).map_or(0, |length| usize::from(length[0]) << 8 | usize::from(length[1]));
+    let Some(mut rest) = packet.get(at..HEADER + length) else { return true };
+    for _ in 0..MAX_NEIGHBOUR_OPTIONS {
+        let Some(&[kind, units]) = rest.first_chunk() else { return !rest.is_empty() };
+        let Some((option, others)) = rest.split_at_checked(8 * usize::from(units)).filter(|(option, _)| !option.is_empty()) else {
+            return true;
+        };
+        if ADDRESSES.contains(&kind) && option.get(2..8) != Some(&own.mac.0) {
+            return true;
+        }
+        rest = others;
+    }
+    !rest.is_empty()
 }
 
 #[cfg(test)]
@@ -84,7 +143,7 @@ mod tests {
     fn a_cell_speaks_in_its_own_name_only() {
         let (own, other) = (Pool::default().port(3).expect("there is room"), Pool::default().port(4).expect("there is room"));
         let mut ip4 = [0; 20];
-        for (source, honest) in [(own.v4, true), (other.v4, false), ([0; 4].into(), true)] {
+        for (source, honest) in [(own.v4, true), (other.v4, false), ([0; 4].into(), false)] {
             ip4[12..16].copy_from_slice(&source.octets());
             assert_eq!(is_honest(&frame(own.mac.0, [8, 0], &ip4), &own), honest, "{source}");
             assert!(!is_honest(&frame(other.mac.0, [8, 0], &ip4), &own), "another's Ethernet address");
@@ -102,11 +161,29 @@ mod tests {
     }
 
     #[test]
+    fn who_has_no_address_asks_for_one_and_says_nothing_else() {
+        let own = Pool::default().port(3).expect("there is room");
+        let mut packet = [0; 28];
+        (packet[0], packet[9]) = (0x45, 17);
+        packet[16..20].fill(255);
+        packet[20..24].copy_from_slice(&[0, 68, 0, 67]);
+        assert!(is_honest(&frame(own.mac.0, [8, 0], &packet), &own));
+        // A longer header, a fragment, TCP, to somebody, from another port, to another.
+        for (at, byte) in [(0, 0x46), (7, 1), (6, 0x20), (9, 6), (19, 1), (21, 67), (23, 53)] {
+            let mut other = packet;
+            other[at] = byte;
+            assert!(!is_honest(&frame(own.mac.0, [8, 0], &other), &own), "{at}");
+        }
+        assert!(!is_honest(&frame(own.mac.0, [8, 0], &packet[..22]), &own));
+    }
+
+    #[test]
     fn a_cell_advertises_no_other_neighbour_of_ipv6() {
         let (own, other) = (Pool::default().port(3).expect("there is room"), Pool::default().port(4).expect("there is room"));
         let packet = |next: u8, more: &[u8]| {
             let mut header = [0; 40];
             header[6] = next;
+            header[4..6].copy_from_slice(&(more.len() as u16).to_be_bytes());
             header[8..24].copy_from_slice(&own.v6.octets());
             frame(own.mac.0, [0x86, 0xdd], &[&header, more].concat())
         };
@@ -114,8 +191,26 @@ mod tests {
         assert!(is_honest(&packet(58, &claim(own.v6)), &own));
         assert!(is_honest(&packet(58, &claim(own.mac.link_local())), &own));
         assert!(is_honest(&packet(6, &[0; 20]), &own));
+        // Questions name the Ethernet address of who asks.
+        let option = |kind: u8, mac: [u8; 6]| [&[kind, 1][..], &mac].concat();
+        for (kind, before) in [(133, 8), (135, 24), (136, 24)] {
+            let mut talk = vec![0; before];
+            talk[0] = kind;
+            if before == 24 {
+                talk[8..].copy_from_slice(&own.v6.octets());
+            }
+            let with = |options: &[u8]| is_honest(&packet(58, &[&talk, options].concat()), &own);
+            let (true_one, false_one) = (option(1, own.mac.0), option(2, other.mac.0));
+            assert!(with(&[]) && with(&true_one) && with(&[&[14, 1, 0, 0, 0, 0, 0, 0][..], &true_one].concat()), "{kind}");
+            assert!(!with(&false_one) && !with(&[true_one.clone(), false_one].concat()) && !with(&true_one.repeat(9)), "{kind}");
+            assert!(!with(&[1]) && !with(&[1, 0, 0, 0, 0, 0, 0, 0]) && !with(&true_one[..7]), "{kind}");
+            // What is cut short.
+            assert!(!is_honest(&packet(58, &talk)[..60], &own), "{kind}");
+        }
         let hidden = [&[58, 0, 0, 0, 0, 0, 0, 0][..], &claim(other.v6)].concat();
-        for (next, more) in [(58, claim(other.v6)), (0, hidden), (44, claim(other.v6)), (58, vec![134; 16]), (58, vec![]), (0, vec![])] {
+        for (next, more) in
+            [(58, claim(other.v6)), (0, hidden), (44, claim(other.v6)), (51, claim(own.v6)), (58, vec![134; 16]), (58, vec![]), (0, vec![])]
+        {
             assert!(!is_honest(&packet(next, &more), &own), "{next} {more:?}");
         }
     }
