@@ -264,8 +264,10 @@ impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
         while frames < FRAMES
             && let Some(frame) = self.station.receive()
         {
-            let Engine { stack, station, outside, .. } = self;
-            stack.take(frame.as_ref(), outside.now, outside, station);
+            let Engine { stack, station, outside, inside, .. } = self;
+            if !inside.lease(frame.as_ref(), station) {
+                stack.take(frame.as_ref(), outside.now, outside, station);
+            }
             frames += 1;
         }
         let ringing = self.accept();
@@ -333,7 +335,7 @@ impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
                 None => {}
             },
             // Who spoke to the cell is told by nobody on the host's side that it was not heard, as with any router.
-            Happening::Unreachable { .. } | Happening::Echo(_) => {}
+            Happening::Unreachable(_) | Happening::Message(_) => {}
         }
     }
 

@@ -19,6 +19,7 @@ mod dns;
 mod engine;
 mod flows;
 mod forward;
+mod leases;
 mod limits;
 mod listeners;
 mod poll;
@@ -67,6 +68,8 @@ pub struct Inside {
     pub mtu: u16,
     /// The cell to which forwards lead.
     pub cell: Ipv4Addr,
+    /// The IPv4 address of the cell whose card has an Ethernet address: what it is told when it asks by DHCP. `None`: it is no cell's.
+    pub leases: fn([u8; 6]) -> Option<Ipv4Addr>,
     /// Something that nobody can guess.
     pub seed: u64,
 }
@@ -83,6 +86,7 @@ impl Inside {
             prefix6: 64,
             mtu: u16::MAX,
             cell: Ipv4Addr::new(10, 77, 0, 2),
+            leases: |mac| (mac == [2, 0, 0, 0, 0, 2]).then_some(Ipv4Addr::new(10, 77, 0, 2)),
             seed: 1,
         }
     }

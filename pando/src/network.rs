@@ -14,7 +14,7 @@ pub(crate) use options::{Net, NetParser, link};
 use pando_confine::Ports;
 use pando_gateway::{Forward, Gateway, Handle, Inside, Refused, Report, Rule, Tap, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
-use pando_kernel::network::address::Addresses;
+use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Kernel, NetworkConfig, Station};
 use pando_launch::LaunchError;
@@ -243,5 +243,15 @@ fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> rustix::io::Result<I
     let mut seed = [0; 8];
     getrandom(&mut seed, GetRandomFlags::empty())?;
     let Addresses { mac, v4, prefix4, v6, prefix6 } = *router;
-    Ok(Inside { mac: mac.0, address4: v4, prefix4, address6: v6, prefix6, mtu, cell: own.v4, seed: u64::from_ne_bytes(seed) })
+    Ok(Inside {
+        mac: mac.0,
+        address4: v4,
+        prefix4,
+        address6: v6,
+        prefix6,
+        mtu,
+        cell: own.v4,
+        leases: |mac| Mac(mac).address4(),
+        seed: u64::from_ne_bytes(seed),
+    })
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Frames that arrive: whom they are for, and for TCP whose connection. An answer goes back where the frame came from.
 
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
@@ -12,7 +13,7 @@ use crate::news;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::Said;
 use crate::strangers::{Manner, bare, read, without_payload};
-use crate::{ConnectionId, Doorkeeper, Failure, Outlet, Refusal, Stack, Tuple, Verdict};
+use crate::{ConnectionId, Doorkeeper, Failure, Happening, Message, Outlet, Refusal, Stack, Tuple, Verdict};
 
 /// What is known of a frame beside its packet, and what is needed to answer it.
 pub(crate) struct Context<'a> {
@@ -53,6 +54,10 @@ impl Stack {
         }
         if self.network.is_near(packet.source) {
             self.neighbours.confirm(packet.source, from, now);
+        }
+        if matches!(packet.protocol, IpProtocol::Icmp | IpProtocol::Icmpv6) && doorkeeper.overhears() {
+            let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
+            self.news.post(Happening::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
         }
         let mut context = Context { now, from, audience, doorkeeper, outlet };
         match (packet.protocol, packet.source) {

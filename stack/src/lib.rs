@@ -64,5 +64,8 @@ mod words;
 
 pub use config::{Config, KeepAlive, TcpOptions};
 pub use outlet::{Outbox, Outlet, Station};
+pub use packet::sum;
 pub use stack::Stack;
-pub use words::{ConnectionId, Counts, Datagram, Doorkeeper, Echo, Error, Failure, Happening, Hearing, Obstacle, Refusal, Tuple, Verdict};
+pub use words::{
+    ConnectionId, Counts, Datagram, Doorkeeper, Error, Failure, Happening, Hearing, Message, Notice, Obstacle, Refusal, Tuple, Verdict,
+};

@@ -51,7 +51,7 @@ pub(crate) const TURN: usize = 16;
 /// How long a connection rests that wants to be looked at and has nothing to say.
 pub(crate) const REST: u64 = SECOND / 1000;
 
-/// Bytes of datagrams and echoes that wait for the user. More are lost.
+/// Bytes of datagrams and messages that wait for the user. More are lost.
 pub(crate) const WAITING_BYTES: usize = 1 << 20;
 /// Of each, what its place in the queue costs beside its bytes.
 pub(crate) const PLACE: usize = 128;

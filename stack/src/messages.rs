@@ -14,11 +14,34 @@ use crate::connection::Stage;
 use crate::hear::Context;
 use crate::network::Audience;
 use crate::packet::{Ends, Mac, Packet, compose};
-use crate::{Echo, Error, Failure, Happening, Obstacle, Outlet, Stack, Tuple};
+use crate::{Error, Failure, Happening, Message, Notice, Obstacle, Outlet, Stack, Tuple};
 
 /// Bytes of a packet that are sent back with the reason why it did not arrive: what fits into the shortest packets that every link carries.
 const QUOTED4: usize = 576 - 20 - 8 - 20;
 const QUOTED6: usize = 1280 - 40 - 8 - 40;
+
+/// What is said of a packet that did not arrive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Complaint {
+    pub(crate) obstacle: Obstacle,
+    /// Who says so.
+    pub(crate) from: IpAddr,
+    /// ICMP's numbers of that.
+    pub(crate) kind: u8,
+    pub(crate) code: u8,
+    pub(crate) mtu: u32,
+}
+
+impl Complaint {
+    /// What a stack tells itself when no neighbour answers.
+    pub(crate) const fn own(own: IpAddr) -> Self {
+        let (kind, code) = match own {
+            IpAddr::V4(_) => (3, 1),
+            IpAddr::V6(_) => (1, 3),
+        };
+        Self { obstacle: Obstacle::Host, from: own, kind, code, mtu: 0 }
+    }
+}
 
 impl Stack {
     pub(crate) fn hear_arp(&mut self, bytes: &[u8], from: Mac, now: u64, outlet: &mut dyn Outlet) -> Option<()> {
@@ -64,34 +87,27 @@ impl Stack {
                 self.say_icmp4(packet.destination, packet.source, &answer, 64, context.from, context.outlet);
                 return Some(());
             }
-            Icmpv4Message::EchoReply => {
-                let Icmpv4Repr::EchoReply { ident, seq_no, data } = Icmpv4Repr::parse(&message, &self.capabilities.checksum).ok()? else {
-                    return None;
-                };
-                self.hear_echo(packet, ident, seq_no, data);
-                return Some(());
-            }
             Icmpv4Message::DstUnreachable => (obstacle4(message.msg_code()), message.data()),
             Icmpv4Message::TimeExceeded => (Obstacle::TooFar, message.data()),
             _ => return None,
         };
-        self.hear_obstacle(quoted, obstacle)
+        // The lower half of what stands before the packet (RFC 1191).
+        let mtu =
+            packet.payload.get(6..8).filter(|_| obstacle == Obstacle::TooLong).map_or(0, |mtu| u32::from(mtu[0]) << 8 | u32::from(mtu[1]));
+        let (kind, code) = (message.msg_type().into(), message.msg_code());
+        self.hear_obstacle(quoted, Complaint { obstacle, from: packet.source, kind, code, mtu })
     }
 
     pub(crate) fn hear_icmp6(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
         let (IpAddr::V6(source), IpAddr::V6(destination)) = (packet.source, packet.destination) else { return None };
         let message = Icmpv6Packet::new_checked(packet.payload).ok()?;
         let (obstacle, quoted) = match message.msg_type() {
-            Icmpv6Message::EchoRequest | Icmpv6Message::EchoReply | Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert => {
+            Icmpv6Message::EchoRequest | Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert => {
                 return match Icmpv6Repr::parse(&source, &destination, &message, &self.capabilities.checksum).ok()? {
                     Icmpv6Repr::EchoRequest { ident, seq_no, data } if self.network.is_own(packet.destination) => {
                         let answer = Icmpv6Repr::EchoReply { ident, seq_no, data };
                         let is_said = self.say_icmp6(packet.destination, packet.source, &answer, 64, context.from, context.outlet);
                         self.counts.sent += u64::from(is_said);
-                        Some(())
-                    }
-                    Icmpv6Repr::EchoReply { ident, seq_no, data } => {
-                        self.hear_echo(packet, ident, seq_no, data);
                         Some(())
                     }
                     Icmpv6Repr::Ndisc(talk) => self.hear_neighbour(packet, &talk, context),
@@ -104,7 +120,9 @@ impl Stack {
             Icmpv6Message::ParamProblem => (Obstacle::Port, message.payload()),
             _ => return None,
         };
-        self.hear_obstacle(quoted, obstacle)
+        let mtu = packet.payload.get(4..8).filter(|_| obstacle == Obstacle::TooLong).and_then(|mtu| mtu.first_chunk().copied());
+        let (kind, code) = (message.msg_type().into(), message.msg_code());
+        self.hear_obstacle(quoted, Complaint { obstacle, from: packet.source, kind, code, mtu: mtu.map_or(0, u32::from_be_bytes) })
     }
 
     /// A neighbour asks who has an address, or says that it has one. Hops of 255 say that it is a neighbour.
@@ -139,19 +157,9 @@ impl Stack {
         }
     }
 
-    fn hear_echo(&mut self, packet: &Packet, identity: u16, sequence: u16, bytes: &[u8]) {
-        self.news.post(Happening::Echo(Echo {
-            local: packet.destination,
-            remote: packet.source,
-            identity,
-            sequence,
-            bytes: Vec::from(bytes),
-            hops: packet.hops,
-        }));
-    }
-
     /// The packet that begins with `quoted` met an obstacle. The end of it may be cut off.
-    pub(crate) fn hear_obstacle(&mut self, quoted: &[u8], obstacle: Obstacle) -> Option<()> {
+    pub(crate) fn hear_obstacle(&mut self, quoted: &[u8], complaint: Complaint) -> Option<()> {
+        let Complaint { obstacle, from, kind, code, mtu } = complaint;
         let (protocol, local, remote, payload): (_, IpAddr, IpAddr, _) = match quoted.first()? >> 4 {
             4 if quoted.len() >= 20 => {
                 let header = Ipv4Packet::new_unchecked(quoted);
@@ -173,7 +181,8 @@ impl Stack {
         };
         let tuple = Tuple { local: SocketAddr::new(local, source), remote: SocketAddr::new(remote, destination) };
         if protocol != IpProtocol::Tcp {
-            self.news.post(Happening::Unreachable { local: tuple.local, remote: tuple.remote, obstacle });
+            let Tuple { local, remote } = tuple;
+            self.news.post(Happening::Unreachable(Notice { local, remote, obstacle, from, kind, code, mtu, quoted: Vec::from(payload) }));
             return Some(());
         }
         // What is open goes on: the obstacle may pass, and anybody can claim one.
@@ -235,26 +244,15 @@ impl Stack {
         }
     }
 
-    /// Asks for an echo.
-    pub fn ping(&mut self, echo: &Echo, now: u64, outlet: &mut dyn Outlet) -> Result<(), Error> {
-        let (ident, seq_no, data) = (echo.identity, echo.sequence, &echo.bytes[..]);
-        let sums = self.capabilities.checksum.clone();
-        let header = |protocol, length| IpRepr::new(echo.local.into(), echo.remote.into(), protocol, length, echo.hops.max(1));
-        match (echo.local, echo.remote) {
-            (IpAddr::V4(_), IpAddr::V4(_)) => {
-                let question = Icmpv4Repr::EchoRequest { ident, seq_no, data };
-                let header = header(IpProtocol::Icmp, question.buffer_len());
-                self.send_packet(&header, now, outlet, &mut |room| question.emit(&mut Icmpv4Packet::new_unchecked(room), &sums))
-            }
-            (IpAddr::V6(local), IpAddr::V6(remote)) => {
-                let question = Icmpv6Repr::EchoRequest { ident, seq_no, data };
-                let header = header(IpProtocol::Icmpv6, question.buffer_len());
-                self.send_packet(&header, now, outlet, &mut |room| {
-                    question.emit(&local, &remote, &mut Icmpv6Packet::new_unchecked(room), &sums);
-                })
-            }
-            _ => Err(Error::Unaddressable),
+    /// Sends a message of ICMP as it is. Where the neighbour is not known yet, it waits a while for it.
+    pub fn send_message(&mut self, message: &Message, now: u64, outlet: &mut dyn Outlet) -> Result<(), Error> {
+        let Message { local, remote, bytes, hops } = message;
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(Error::Unaddressable);
         }
+        let protocol = if remote.is_ipv4() { IpProtocol::Icmp } else { IpProtocol::Icmpv6 };
+        let header = IpRepr::new((*local).into(), (*remote).into(), protocol, bytes.len(), (*hops).max(1));
+        self.send_packet(&header, now, outlet, &mut |room| room.copy_from_slice(bytes))
     }
 
     fn say_icmp4(&mut self, from: IpAddr, remote: IpAddr, what: &Icmpv4Repr, hops: u8, to: Mac, outlet: &mut dyn Outlet) {

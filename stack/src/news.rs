@@ -96,7 +96,8 @@ fn weight(happening: &Happening) -> usize {
     limits::PLACE
         + match happening {
             Happening::Datagram(datagram) => datagram.bytes.len(),
-            Happening::Echo(echo) => echo.bytes.len(),
+            Happening::Message(message) => message.bytes.len(),
+            Happening::Unreachable(notice) => notice.quoted.len(),
             _ => 0,
         }
 }

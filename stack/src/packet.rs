@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
-use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet};
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv6Packet, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet,
+};
 
 use crate::Outlet;
 
@@ -72,6 +74,16 @@ pub(crate) fn compose(header: &IpRepr, sums: &ChecksumCapabilities, write: impl 
     header.emit(&mut packet[..], sums);
     write(&mut packet[header.header_len()..]);
     packet
+}
+
+/// Writes its sum into a message of ICMP: of IPv6 the addresses count too. What is too short to have one stays as it is.
+pub fn sum(from: IpAddr, to: IpAddr, message: &mut [u8]) {
+    const SUM_END: usize = 4;
+    match (from, to) {
+        _ if message.len() < SUM_END => {}
+        (IpAddr::V6(from), IpAddr::V6(to)) => Icmpv6Packet::new_unchecked(message).fill_checksum(&from, &to),
+        _ => Icmpv4Packet::new_unchecked(message).fill_checksum(),
+    }
 }
 
 /// Which sums are computed and checked. Those of headers and of ICMP are short, so they are always there for whoever looks at a capture.

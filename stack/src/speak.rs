@@ -8,8 +8,9 @@ use smoltcp::wire::{
 };
 
 use crate::connection::Stage;
+use crate::messages::Complaint;
 use crate::neighbours::{Task, Waiting};
-use crate::packet::{Ends, Mac};
+use crate::packet::{Ends, Mac, Packet};
 use crate::port::Said;
 use crate::{ConnectionId, Failure, Obstacle, Outlet, Stack, limits, network, news};
 
@@ -126,7 +127,8 @@ impl Stack {
             }
         }
         for packet in waiting.packets {
-            self.hear_obstacle(&packet, Obstacle::Host);
+            let Some(own) = sender(&packet) else { continue };
+            self.hear_obstacle(&packet, Complaint::own(own));
         }
     }
 
@@ -179,4 +181,9 @@ impl Stack {
             what.emit(&from, &remote, &mut Icmpv6Packet::new_unchecked(room), sums);
         })
     }
+}
+
+/// Who sends a packet that this stack has composed.
+fn sender(packet: &[u8]) -> Option<IpAddr> {
+    Packet::v4(packet, false).or_else(|| Packet::v6(packet)).map(|packet| packet.source)
 }

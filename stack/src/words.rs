@@ -36,17 +36,10 @@ pub enum Happening {
     Closed(ConnectionId),
     /// A datagram arrived for a port that the doorkeeper hears.
     Datagram(Datagram),
-    /// Somebody on the way says that a datagram, an echo or the start of a connection did not arrive.
-    Unreachable {
-        /// Who sent it: this side.
-        local: SocketAddr,
-        /// Who should have got it. An echo has port 0 on both sides.
-        remote: SocketAddr,
-        /// What was in the way.
-        obstacle: Obstacle,
-    },
-    /// An answer to [`Stack::ping`](crate::Stack::ping).
-    Echo(Echo),
+    /// Somebody on the way says that a datagram or a message did not arrive.
+    Unreachable(Notice),
+    /// A message arrived, and the doorkeeper overhears them.
+    Message(Message),
 }
 
 /// Why a connection ended before its time.
@@ -90,21 +83,38 @@ pub struct Datagram {
     pub hops: u8,
 }
 
-/// An echo, asked for or answered.
+/// A message of ICMP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Echo {
+pub struct Message {
     /// This side.
     pub local: IpAddr,
-    /// Who is asked, or who answered.
+    /// The other side.
     pub remote: IpAddr,
-    /// Tells those who ask apart.
-    pub identity: u16,
-    /// Tells their questions apart.
-    pub sequence: u16,
-    /// What comes back as it was.
+    /// What stands behind the header of its packet: its kind first. Of one to be sent, with its sum ([`sum`](crate::sum)).
     pub bytes: Vec<u8>,
     /// As a datagram's.
     pub hops: u8,
+}
+
+/// What is said of a datagram or a message of ICMP that did not arrive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Who sent it: this side.
+    pub local: SocketAddr,
+    /// Who should have got it. A message has port 0 on both sides.
+    pub remote: SocketAddr,
+    /// What was in the way.
+    pub obstacle: Obstacle,
+    /// Who says so: this side, where no neighbour answered.
+    pub from: IpAddr,
+    /// The number of the kind of ICMP's message that said so.
+    pub kind: u8,
+    /// The number of its reason.
+    pub code: u8,
+    /// Of what was too long, the bytes that a packet may have there.
+    pub mtu: u32,
+    /// What the packet carried, as far as it was sent back: the header of UDP or ICMP first.
+    pub quoted: Vec<u8>,
 }
 
 /// Who may come in.
@@ -114,6 +124,11 @@ pub trait Doorkeeper {
 
     /// Whether somebody has this port of UDP, and has room for a datagram. Otherwise the sender is told, unless the datagram was for all.
     fn hears(&mut self, local: SocketAddr, remote: SocketAddr) -> Hearing;
+
+    /// Whether the user wants to know of every message of ICMP that arrives, whatever the stack does about it.
+    fn overhears(&mut self) -> bool {
+        false
+    }
 }
 
 /// What becomes of a stranger.
@@ -185,7 +200,7 @@ pub struct Counts {
     pub neighbours: usize,
     /// Bytes of connections' buffers.
     pub buffer_bytes: usize,
-    /// Bytes of datagrams and echoes that wait to be heard of.
+    /// Bytes of datagrams and messages that wait to be heard of.
     pub waiting_bytes: usize,
     /// Frames that were taken.
     pub taken: u64,

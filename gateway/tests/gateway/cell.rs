@@ -82,7 +82,17 @@ impl Cell {
         let handle = gateway.handle();
         let [end, station] = cable(handle.clone());
         let mac = [2, 0, 0, 0, 0, 1];
-        let inside = Inside { mac, address4: GATEWAY, prefix4: 16, address6: GATEWAY6, prefix6: 64, mtu: u16::MAX, cell: CELL, seed: 1 };
+        let inside = Inside {
+            mac,
+            address4: GATEWAY,
+            prefix4: 16,
+            address6: GATEWAY6,
+            prefix6: 64,
+            mtu: u16::MAX,
+            cell: CELL,
+            leases: |_| None,
+            seed: 1,
+        };
         let thread = std::thread::spawn(move || gateway.run(&inside, station, |_| {}));
         let config = Config {
             addresses: vec![(CELL.into(), 16), (CELL6.into(), 64)],
@@ -251,8 +261,8 @@ impl Cell {
                 connection.finished = connection.failed.is_none();
             }
             Happening::Datagram(datagram) => self.datagrams.push(datagram),
-            Happening::Unreachable { obstacle, .. } => self.unreachable.push(obstacle),
-            Happening::Data(_) | Happening::Room(_) | Happening::Echo(_) => {}
+            Happening::Unreachable(notice) => self.unreachable.push(notice.obstacle),
+            Happening::Data(_) | Happening::Room(_) | Happening::Message(_) => {}
         }
     }
 

@@ -86,6 +86,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     system.take_typed();
     let mut seed = [0; 8];
     system.random.fill(&mut seed);
+    system.files.sockets.clock = Some(clock::wall);
     system.network = Network::open(&mut system.files.sockets, u64::from_le_bytes(seed), clock::now()).map(Box::new);
     if system.network.is_some() {
         name_hosts(system).unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));

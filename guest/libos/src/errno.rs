@@ -111,6 +111,10 @@ errors! {
     EIDRM = 43,
     /// no data available
     ENODATA = 61,
+    /// machine is not on the network
+    ENONET = 64,
+    /// protocol error
+    EPROTO = 71,
     /// value too large for defined data type
     EOVERFLOW = 75,
     /// accessing a corrupted shared library
@@ -157,6 +161,8 @@ errors! {
     ETIMEDOUT = 110,
     /// connection refused
     ECONNREFUSED = 111,
+    /// host is down
+    EHOSTDOWN = 112,
     /// no route to host
     EHOSTUNREACH = 113,
     /// operation already in progress

@@ -20,7 +20,9 @@ use pando_stack::{
 };
 
 use crate::errno::Errno;
-use crate::files::socket::outside::Wish;
+use crate::files::socket::address::{Address, plain};
+use crate::files::socket::names::CARD;
+use crate::files::socket::outside::{self, Host, Wish};
 use crate::files::socket::transfer::giving;
 use crate::files::socket::{Socket, SocketId, Sockets};
 
@@ -66,7 +68,7 @@ struct Door<'a>(&'a Sockets);
 
 impl Doorkeeper for Door<'_> {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
-        match self.0.listener_at(tuple.local) {
+        match self.0.listener_at(tuple.local, tuple.remote) {
             Some((_, true)) => Verdict::Admit,
             // It comes again.
             Some((_, false)) => Verdict::Ignore,
@@ -80,6 +82,10 @@ impl Doorkeeper for Door<'_> {
             Some(false) => Hearing::Lost,
             None => Hearing::Nobody,
         }
+    }
+
+    fn overhears(&mut self) -> bool {
+        self.0.overhears()
     }
 }
 
@@ -114,9 +120,14 @@ impl Network {
         }
         let (sender, receiver) = card::open()?;
         let addresses = hosts(&shown);
-        sockets.set_hosts(addresses.iter().map(|(host, _)| *host).collect(), seed as u16);
         let [a, b, c, d, e, f, ..] = shown.mac.to_le_bytes();
         let routers = routers(&shown);
+        let own = |&(address, prefix): &(IpAddr, u8)| {
+            let router = routers.iter().copied().find(|router| router.is_ipv4() == address.is_ipv4());
+            Host { address, prefix, router, is_set: true, is_routed: router.is_some() }
+        };
+        let card = outside::Card { mac: [a, b, c, d, e, f], mtu: shown.mtu as usize };
+        sockets.set_card(card, addresses.iter().map(own).collect(), seed as u16);
         let config = Config {
             addresses,
             gateway4: routers.iter().find_map(|router| if let IpAddr::V4(router) = router { Some(*router) } else { None }),
@@ -151,8 +162,12 @@ impl Network {
         let stirred = sockets.take_stirred();
         sockets.set_at_work(true);
         let Network { stack, sender, receiver, .. } = self;
-        let mut door = Door(sockets);
-        receiver.receive(&mut |frame| stack.take(frame, now, &mut door, &mut Out(sender)));
+        receiver.receive(&mut |frame| {
+            if sockets.hears_frames() {
+                sockets.hear_frame(frame);
+            }
+            stack.take(frame, now, &mut Door(sockets), &mut Out(sender));
+        });
         let mut changed = self.hear(sockets, now);
         while let Some(wish) = sockets.next_wish() {
             self.fulfil(wish, sockets, now);
@@ -192,7 +207,7 @@ impl Network {
                 }
                 Happening::Failed(id, failure) => {
                     if let Some(far) = self.far.get(&id).copied() {
-                        let _ = self.carry_in(far, id, sockets);
+                        let _ = self.carry_in(far, id, sockets, now);
                         sockets.failed(far, error_of(failure));
                     }
                 }
@@ -203,9 +218,8 @@ impl Network {
                     }
                 }
                 Happening::Datagram(Datagram { local, remote, bytes, hops }) => sockets.receive_datagram(local, remote, &bytes, hops),
-                Happening::Unreachable { local, remote, obstacle } => sockets.unreachable(local, remote, obstructed(obstacle)),
-                // Nobody here asks.
-                Happening::Echo(_) => {}
+                Happening::Unreachable(notice) => sockets.unreachable(&notice),
+                Happening::Message(message) => sockets.hear_message(&message, CARD),
             }
         }
         changed
@@ -241,6 +255,16 @@ impl Network {
                 let datagram = Datagram { local: from, remote: to, bytes, hops };
                 // What does not go out is lost.
                 let _ = self.stack.send_datagram(&datagram, now, &mut Out(&mut self.sender));
+            }
+            Wish::Frame(frame) => {
+                let mut out = Out(&mut self.sender);
+                if let Some(room) = out.room(frame.len()).and_then(|room| room.get_mut(..frame.len())) {
+                    room.copy_from_slice(&frame);
+                    out.commit(frame.len());
+                }
+            }
+            Wish::Message(message) => {
+                let _ = self.stack.send_message(&message, now, &mut Out(&mut self.sender));
             }
         }
     }
@@ -288,15 +312,21 @@ impl Network {
                 if is_said && sockets.get(far).is_ok_and(|socket| socket.finished) {
                     self.stack.finish(id, now);
                 }
-                self.carry_in(far, id, sockets) || sent > 0
+                self.carry_in(far, id, sockets, now) || sent > 0
             }
         }
     }
 
     /// Carries what has arrived to the socket that it is for. Returns whether any has, or the end.
-    fn carry_in(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets) -> bool {
+    fn carry_in(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets, now: u64) -> bool {
+        let waiting = self.stack.readable(id);
+        if waiting > 0 && sockets.is_deaf(far) {
+            // Who sends to somebody who neither hears nor speaks any more is told so, as by Linux.
+            sockets.failed(far, Errno::ECONNRESET);
+            self.drop_connection(far, id, sockets, true, now);
+            return true;
+        }
         let stack = &mut self.stack;
-        let waiting = stack.readable(id);
         let mut carried = 0;
         if waiting > 0 {
             carried = sockets.send_on(far, waiting, &mut |room| {
@@ -337,6 +367,9 @@ fn options(socket: &Socket) -> TcpOptions {
     const KEEP_INTERVAL: u32 = 5;
     const KEEP_COUNT: u32 = 6;
     const KEEP_ALIVE: u32 = 9;
+    const USER_TIMEOUT: u32 = 18;
+    const TTL: u32 = 2;
+    const HOPS: u32 = 16;
     let kept = |of: u32, name: u32| socket.kept_option(of, name).unwrap_or_default();
     let seconds = |name: u32| Duration::from_secs(kept(level::TCP, name).max(1).into());
     let keep_alive = (kept(level::SOCKET, KEEP_ALIVE) != 0).then(|| KeepAlive {
@@ -344,7 +377,15 @@ fn options(socket: &Socket) -> TcpOptions {
         interval: seconds(KEEP_INTERVAL),
         count: kept(level::TCP, KEEP_COUNT).max(1),
     });
-    TcpOptions { no_delay: kept(level::TCP, NO_DELAY) != 0, keep_alive, ..TcpOptions::default() }
+    let usual = TcpOptions::default();
+    let patience = match kept(level::TCP, USER_TIMEOUT) {
+        0 => usual.patience,
+        milliseconds => Duration::from_millis(milliseconds.into()),
+    };
+    let is_ipv4 = socket.remote.as_ref().and_then(Address::internet).is_none_or(|remote| plain(remote).is_ipv4());
+    let hops = if is_ipv4 { kept(level::IP, TTL) } else { kept(level::IPV6, HOPS) };
+    let hops = u8::try_from(hops).ok().filter(|hops| *hops > 0).unwrap_or(usual.hops);
+    TcpOptions { no_delay: kept(level::TCP, NO_DELAY) != 0, keep_alive, patience, hops }
 }
 
 /// How Linux calls it.

@@ -91,9 +91,11 @@ const LIMITS: Support = Partial("all are kept and told; those of open files, sta
 const SCHEDULING: Support = Partial("kept and told; there is nobody to share processors with");
 const RESIDENT: Support = Accepted("memory is not paged out");
 const NOT_PERMITTED: Support = Refused("not the program's to do: EPERM");
-const SOCKETS: Support = Partial("of Unix, and of TCP and UDP over the cell's own loopback and its network; no raw packets, no ping");
+const SOCKETS: Support = Partial(
+    "of Unix, and of TCP, UDP and ICMP over the cell's own loopback and its network; of raw packets those of ICMP, without headers of one's own; packet sockets of the card, which do not hear what the cell itself sends",
+);
 const URGENT: Support = Partial(
-    "urgent bytes go through TCP alone, and send no `SIGURG`; sockets that were sent into each other and closed stay until the cell ends",
+    "urgent bytes go through TCP within the cell alone (elsewhere `EOPNOTSUPP`), and send no `SIGURG`; sockets that were sent into each other and closed stay until the cell ends",
 );
 const OPTIONS: Support = Partial("most options are kept and told, and change nothing");
 const NOTES: Support = Partial("what mappings write is not told");

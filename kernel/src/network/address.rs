@@ -17,6 +17,15 @@ impl Mac {
         self.0[0] & 1 != 0
     }
 
+    /// The IPv4 address that it was made of. `None`: it was made of none.
+    #[must_use]
+    pub const fn address4(self) -> Option<Ipv4Addr> {
+        match self.0 {
+            [LOCAL, MADE, a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d)),
+            _ => None,
+        }
+    }
+
     /// The address that IPv6 gives a card on its own link, made of this one (RFC 4291, appendix A).
     #[must_use]
     pub const fn link_local(self) -> Ipv6Addr {
@@ -56,6 +65,9 @@ pub struct Pool {
     pub v6: Ipv6Addr,
 }
 
+/// What an Ethernet address begins with that is made of the IPv4 address: that it is local, as bit 1 says, and by whom.
+const LOCAL: u8 = 0x02;
+const MADE: u8 = 0x70;
 /// Bits that all addresses of a pool share.
 const PREFIX4: u8 = 16;
 const PREFIX6: u8 = 64;
@@ -102,8 +114,7 @@ impl Pool {
         let [a, b, ..] = self.v4.octets();
         let [s0, s1, s2, s3, ..] = self.v6.segments();
         Addresses {
-            // Local, as bit 1 of the first byte says, and made of the IPv4 address.
-            mac: Mac([0x02, 0x70, a, b, high, low]),
+            mac: Mac([LOCAL, MADE, a, b, high, low]),
             v4: Ipv4Addr::new(a, b, high, low),
             prefix4: PREFIX4,
             v6: Ipv6Addr::new(s0, s1, s2, s3, 0, 0, 0, number),

@@ -207,3 +207,102 @@ fn what_a_program_sent_last_arrives_although_its_cell_has_ended() {
     assert_eq!(outcome.status, 0, "{}", outcome.errors);
     assert_eq!(reader.join().expect("it does not panic").expect("the stream ends well"), BYTES);
 }
+
+/// What Debian's ping says of one question in a cell with a gateway, and its status.
+fn ping(options: &[&str], words: &[&str]) -> (i32, String) {
+    let words: Vec<&str> = ["-c", "1"].iter().chain(words).copied().collect();
+    let outcome = Case::new("/usr/bin/ping", &words).options(&[&["--net", "gateway"], options].concat()).cell();
+    assert_eq!(outcome.errors, "", "{words:?}");
+    (outcome.status, text(&outcome.output).to_owned())
+}
+
+#[test]
+fn ping_is_answered_by_the_cell_and_by_its_gateway() {
+    if !kvm_is_there() {
+        return;
+    }
+    for host in ["127.0.0.1", "::1", "10.77.0.1", "fd70:616e:646f::1"] {
+        let (status, told) = ping(&[], &[host]);
+        assert!(status == 0 && told.contains("icmp_seq=1 ttl=64 time=") && told.contains(" 0% packet loss"), "{host}: {told}");
+    }
+    // Who has no privilege may ask too.
+    let (status, told) = ping(&["-u", "1000"], &["10.77.0.1"]);
+    assert!(status == 0 && told.contains("icmp_seq=1 ttl=64 time="), "{told}");
+}
+
+#[test]
+fn ping_says_that_nobody_is_there() {
+    if !kvm_is_there() {
+        return;
+    }
+    for (host, told) in
+        [("10.77.9.9", "Destination Host Unreachable"), ("fd70:616e:646f::9999", "Destination unreachable: Address unreachable")]
+    {
+        for user in ["0", "1000"] {
+            let (status, said) = ping(&["-u", user], &[host]);
+            assert!(status == 1 && said.contains(&format!("icmp_seq=1 {told}")) && said.contains("+1 errors"), "{host}: {said}");
+        }
+    }
+}
+
+#[test]
+fn raw_packets_are_for_who_may_send_them() {
+    if !kvm_is_there() {
+        return;
+    }
+    let script = "import socket\nfor kind, protocol in ((3, 1), (3, 17), (2, 1)):\n try: print(socket.socket(socket.AF_INET, kind, protocol).getsockname())\n except OSError as error: print(error.strerror)";
+    for (user, first) in [("0", "('0.0.0.0', 1)"), ("1000", "Operation not permitted")] {
+        let outcome = Case::new("/usr/bin/python3", &["-c", script]).options(&["-u", user]).cell();
+        assert_eq!(text(&outcome.output), format!("{first}\nProtocol not supported\n('0.0.0.0', 0)\n"), "{}", outcome.errors);
+    }
+}
+
+#[test]
+fn who_sends_to_a_socket_that_was_shut_down_is_told() {
+    if !kvm_is_there() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
+    let port = listener.local_addr().expect("it has an address").port();
+    let writer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the cell connects");
+        let mut end = Vec::new();
+        stream.read_to_end(&mut end).expect("the cell says nothing more");
+        // More than all buffers hold, so that only an error ends it.
+        std::iter::repeat_with(|| stream.write_all(&[0; 4096])).find_map(Result::err).map(|error| error.kind())
+    });
+    let script = format!(
+        "import select, socket\ns = socket.create_connection(('10.77.0.1', {port})); s.shutdown(2)\np = select.poll(); p.register(s, 0); p.poll()\nwhile not p.poll()[0][1] & select.POLLERR: pass\ntry: s.recv(1)\nexcept OSError as error: print(error.strerror)"
+    );
+    let outcome = Case::new("/usr/bin/python3", &["-c", &script]).options(&["--allow", &format!("host:{port}")]).cell();
+    assert_eq!((outcome.status, text(&outcome.output)), (0, "Connection reset by peer\n"), "{}", outcome.errors);
+    let error = writer.join().expect("it does not panic").expect("it ends");
+    assert!(matches!(error, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe), "{error}");
+}
+
+#[test]
+fn processes_that_share_a_port_get_parts_of_who_comes() {
+    const WORKERS: usize = 4;
+    if !kvm_is_there() {
+        return;
+    }
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("the host has a port").port();
+    let script = format!(
+        "import os, socket\ndef serve(number):\n s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(('', 80)); s.listen()\n print('ready', flush=True)\n while True: s.accept()[0].sendall(b'%d' % number)\nfor number in range({WORKERS}):\n if os.fork() == 0: serve(number)\nos.wait()"
+    );
+    let mut command = std::process::Command::new(PANDO);
+    command.args(["run", "-p", &format!("{port}:80"), "/usr/bin/python3", "-c", &script]).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("pando starts");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.take(WORKERS).filter_map(Result::ok).filter(|line| line == "ready").count(), WORKERS);
+    let mut parts = [0; WORKERS];
+    for _ in 0..64 {
+        let mut answer = String::new();
+        let read = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| stream.read_to_string(&mut answer));
+        assert!(read.is_ok(), "{read:?}");
+        parts[answer.parse::<usize>().expect("a worker's number")] += 1;
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).expect("it is ours");
+    child.wait().expect("it is ours");
+    assert!(parts.iter().all(|part| *part > 0), "{parts:?}");
+}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What everybody expects of TCP and UDP.
 
-use pando_stack::{Datagram, Echo, Failure, Obstacle, Tuple};
+use pando_stack::{Datagram, Failure, Obstacle, Tuple};
 use std::net::SocketAddr;
 
-use crate::net::{End, Link, MS, Net, address, address6, noise};
+use crate::net::{End, Link, MS, Net, address, address6, echo, noise};
 
 #[test]
 fn bytes_arrive_both_ways_and_both_ends_close() {
@@ -42,16 +42,36 @@ fn datagrams_and_echoes() {
     host.stack.send_datagram(&datagram, now, &mut host.outbox).unwrap();
     let nobody = Datagram { remote: SocketAddr::new(address(1), 54), ..datagram.clone() };
     host.stack.send_datagram(&nobody, now, &mut host.outbox).unwrap();
-    let echo = Echo { local: address(0), remote: address(1), identity: 7, sequence: 9, bytes: noise(56, 4), hops: 64 };
-    host.stack.ping(&echo, now, &mut host.outbox).unwrap();
-    let echo6 = Echo { local: address6(0), remote: address6(1), ..echo.clone() };
-    host.stack.ping(&echo6, now, &mut host.outbox).unwrap();
+    let questions = [(address(0), address(1)), (address6(0), address6(1))].map(|(from, to)| echo(from, to, &noise(56, 4)));
+    for question in &questions {
+        host.stack.send_message(question, now, &mut host.outbox).unwrap();
+    }
     net.run_for(100 * MS);
     assert_eq!(net.hosts[1].datagrams.len(), 1);
     assert_eq!(net.hosts[1].datagrams[0], Datagram { local: remote, remote: local, ..datagram });
-    assert_eq!(net.hosts[0].unreachable, [(local, nobody.remote, Obstacle::Port)]);
-    assert_eq!(net.hosts[0].echo_answers.len(), 2);
-    assert!(net.hosts[0].echo_answers.contains(&echo) && net.hosts[0].echo_answers.contains(&echo6));
+    let notices: Vec<_> = net.hosts[0].notices.iter().map(|notice| (notice.local, notice.remote, notice.obstacle)).collect();
+    assert_eq!(notices, [(local, nobody.remote, Obstacle::Port)]);
+    for question in questions {
+        let answer = net.hosts[0].messages.iter().find(|message| matches!(message.bytes[0], 0 | 129) && message.remote == question.remote);
+        let answer = answer.expect("it is answered");
+        assert_eq!((answer.local, answer.hops, &answer.bytes[4..]), (question.local, 64, &question.bytes[4..]));
+    }
+}
+
+#[test]
+fn who_asks_an_address_that_nobody_has_is_told_by_its_own_stack() {
+    let mut net = Net::pair(Link::GOOD, 1);
+    for (from, to, numbers) in [(address(0), address(99), (3, 1)), (address6(0), address6(99), (1, 3))] {
+        let question = echo(from, to, &noise(56, 4));
+        let now = net.now;
+        let host = &mut net.hosts[0];
+        host.stack.send_message(&question, now, &mut host.outbox).unwrap();
+        net.run_for(10_000 * MS);
+        let notice = net.hosts[0].notices.pop().expect("it is told");
+        assert_eq!((notice.from, notice.kind, notice.code, notice.obstacle), (from, numbers.0, numbers.1, Obstacle::Host));
+        assert_eq!((notice.local, notice.remote), (SocketAddr::new(from, 0), SocketAddr::new(to, 0)));
+        assert_eq!(notice.quoted, question.bytes);
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! Frames that mean no good: mutated from good ones, or made to fit a connection that is there.
 
 use fastrand::Rng;
-use pando_stack::{Counts, Datagram, Echo, Happening, TcpOptions, Verdict};
+use pando_stack::{Counts, Datagram, Happening, TcpOptions, Verdict};
 use std::net::SocketAddr;
 
-use crate::net::{End, Link, MS, Net, address, address6, config, mac, noise};
+use crate::net::{End, Link, MS, Net, address, address6, config, echo, mac, noise};
 
 const SECOND: u64 = 1000 * MS;
 
@@ -42,8 +42,7 @@ fn talk(checksums: bool) -> (Net, Vec<Vec<u8>>) {
             let (local, remote) = (SocketAddr::new(from, 5000), SocketAddr::new(to, port));
             host.stack.send_datagram(&Datagram { local, remote, bytes: noise(200, 1), hops: 64 }, now, &mut host.outbox).unwrap();
         }
-        let echo = Echo { local: from, remote: to, identity: 7, sequence: 9, bytes: noise(56, 4), hops: 64 };
-        host.stack.ping(&echo, now, &mut host.outbox).unwrap();
+        host.stack.send_message(&echo(from, to, &noise(56, 4)), now, &mut host.outbox).unwrap();
     }
     net.run_for(2 * SECOND);
     let mut frames = net.recording.take().unwrap();

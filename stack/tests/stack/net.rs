@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fastrand::Rng;
 use pando_stack::{
-    Config, ConnectionId, Datagram, Doorkeeper, Echo, Failure, Happening, Hearing, Obstacle, Outbox, Stack, TcpOptions, Tuple, Verdict,
+    Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, Message, Notice, Outbox, Stack, TcpOptions, Tuple, Verdict,
 };
 
 /// A millisecond.
@@ -26,6 +26,14 @@ impl Link {
     pub const GOOD: Self = Self { loss: 0, doubles: 0, reorders: 0, delay: 10_000 };
 }
 
+/// The question for an echo, as the first.
+pub fn echo(local: IpAddr, remote: IpAddr, bytes: &[u8]) -> Message {
+    let kind = if local.is_ipv4() { 8 } else { 128 };
+    let mut bytes = [&[kind, 0, 0, 0, 0, 7, 0, 9], bytes].concat();
+    pando_stack::sum(local, remote, &mut bytes);
+    Message { local, remote, bytes, hops: 64 }
+}
+
 /// Who is let in.
 pub struct Door {
     pub tcp: BTreeMap<u16, Verdict>,
@@ -42,6 +50,10 @@ impl Doorkeeper for Door {
 
     fn hears(&mut self, local: SocketAddr, _: SocketAddr) -> Hearing {
         if self.udp.contains(&local.port()) { Hearing::Heard } else { Hearing::Nobody }
+    }
+
+    fn overhears(&mut self) -> bool {
+        true
     }
 }
 
@@ -72,8 +84,8 @@ pub struct Host {
     /// Those that are let in send back what they get, and finish when the other side has.
     pub echoes: bool,
     pub datagrams: Vec<Datagram>,
-    pub unreachable: Vec<(SocketAddr, SocketAddr, Obstacle)>,
-    pub echo_answers: Vec<Echo>,
+    pub notices: Vec<Notice>,
+    pub messages: Vec<Message>,
 }
 
 impl Host {
@@ -102,8 +114,8 @@ impl Host {
                     (end.is_closed, end.has_finished) = (true, true);
                 }
                 Happening::Datagram(datagram) => self.datagrams.push(datagram),
-                Happening::Unreachable { local, remote, obstacle } => self.unreachable.push((local, remote, obstacle)),
-                Happening::Echo(echo) => self.echo_answers.push(echo),
+                Happening::Unreachable(notice) => self.notices.push(notice),
+                Happening::Message(message) => self.messages.push(message),
             }
         }
     }
@@ -187,8 +199,8 @@ impl Net {
                 serves: None,
                 echoes: false,
                 datagrams: Vec::new(),
-                unreachable: Vec::new(),
-                echo_answers: Vec::new(),
+                notices: Vec::new(),
+                messages: Vec::new(),
             })
             .collect();
         let rng = Rng::with_seed(seed);
@@ -318,9 +330,8 @@ impl Net {
     pub fn introduce(&mut self) {
         let now = self.now;
         let host = &mut self.hosts[0];
-        let echo = Echo { local: address(0), remote: address(1), identity: 0, sequence: 0, bytes: Vec::new(), hops: 64 };
-        host.stack.ping(&echo, now, &mut host.outbox).expect("there is room");
-        self.run_until(100 * MS, "known", |net| !net.hosts[0].echo_answers.is_empty());
+        host.stack.send_message(&echo(address(0), address(1), &[]), now, &mut host.outbox).expect("there is room");
+        self.run_until(100 * MS, "known", |net| !net.hosts[0].messages.is_empty());
     }
 
     /// A connection from host 0 to port 80 of host 1, opened: its names on both sides.

@@ -7,5 +7,6 @@ mod faults;
 mod grove;
 mod outsider;
 mod peer;
+mod ping;
 mod talk;
 mod world;

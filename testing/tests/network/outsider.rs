@@ -122,7 +122,7 @@ impl Outsider {
                     let end = self.ends.entry(id).or_default();
                     end.is_whole = end.failure.is_none();
                 }
-                Happening::Accepted(_) | Happening::Datagram(_) | Happening::Unreachable { .. } | Happening::Echo(_) => {}
+                Happening::Accepted(_) | Happening::Datagram(_) | Happening::Unreachable(_) | Happening::Message(_) => {}
             }
         }
     }

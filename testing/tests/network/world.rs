@@ -18,7 +18,7 @@ const ARENA: PageCount = PageCount(1 << 18);
 /// What a program may have: 128 MiB.
 const QUOTA: PageCount = PageCount(1 << 15);
 /// Busybox's names that scripts call.
-const APPLETS: [&str; 9] = ["sh", "seq", "sha256sum", "sleep", "httpd", "wget", "mkdir", "nc", "head"];
+const APPLETS: [&str; 11] = ["sh", "seq", "sha256sum", "sleep", "httpd", "wget", "mkdir", "nc", "head", "ping", "ping6"];
 
 /// How large a world is, and what it has.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 //! Sockets against Linux: the same random operations on sockets of the libOS and of the host, the same answers after each.
 
 mod operation;
+mod sharing;
 mod twins;
 
 use operation::operations;

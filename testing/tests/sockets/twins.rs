@@ -57,6 +57,7 @@ fn shape(style: Style) -> SocketType {
         Style::Stream => SocketType::STREAM,
         Style::Datagram => SocketType::DGRAM,
         Style::Packets => SocketType::SEQPACKET,
+        Style::Raw => SocketType::RAW,
     }
 }
 

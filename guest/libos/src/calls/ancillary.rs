@@ -4,14 +4,15 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use pando_rt::user as memory;
+use pando_rt::{clock, user as memory};
 
 use crate::errno::Errno;
+use crate::files::socket::notices::{Told, shown};
 use crate::files::socket::options::level;
 use crate::files::socket::queue::{Beside, Packet, Received};
 use crate::files::socket::{Family, Socket, SocketId, Who};
 use crate::system::System;
-use crate::user::{set_words, word32, words};
+use crate::user::{NANOSECONDS, set_words, word32, words};
 
 /// What came beside a message did not fit.
 pub(super) const TRUNCATED: u32 = 8;
@@ -25,6 +26,8 @@ const HEADER: usize = 16;
 const RIGHTS: u32 = 1;
 /// Who sent it.
 const CREDENTIALS: u32 = 2;
+/// What is beside packets.
+const AUXILIARY: u32 = 8;
 /// Bytes of who sent something.
 const WHO: usize = 12;
 
@@ -34,11 +37,15 @@ mod ip {
     pub(super) const TTL: u32 = 2;
     pub(super) const PKTINFO: u32 = 8;
     pub(super) const RECVTTL: u32 = 12;
+    pub(super) const RECVERR: u32 = 11;
     pub(super) const RECVTOS: u32 = 13;
 }
 
 /// The same of IPv6.
 mod ipv6 {
+    /// As it was called first: to ask for it and to tell it.
+    pub(super) const OLD_HOPLIMIT: u32 = 8;
+    pub(super) const RECVERR: u32 = 25;
     pub(super) const RECVPKTINFO: u32 = 49;
     pub(super) const PKTINFO: u32 = 50;
     pub(super) const RECVHOPLIMIT: u32 = 51;
@@ -162,8 +169,21 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
         let Who { process, user, group } = received.who.unwrap_or_default();
         writer.put(level::SOCKET, CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
     }
-    if socket.is_udp() {
-        write_packet(&mut writer, socket, &received.packet)?;
+    if socket.family.is_internet() && !socket.is_tcp() {
+        match &received.told {
+            Some(told) => write_told(&mut writer, socket, told)?,
+            None => write_packet(&mut writer, socket, &received.packet)?,
+        }
+    }
+    if socket.family == Family::Packet {
+        write_time(&mut writer, socket, received.packet.time)?;
+        if socket.kept_option(level::PACKET, AUXILIARY).is_some_and(|value| value != 0) {
+            // Cells compute no sums for each other: what came may have none.
+            const USER: u32 = 1;
+            const SUM_NOT_READY: u32 = 8;
+            let [whole, bytes] = [received.whole, received.bytes].map(|length| (length as u32).to_le_bytes());
+            writer.put(level::PACKET, AUXILIARY, &[&(USER | SUM_NOT_READY).to_le_bytes()[..], &whole, &bytes, &[0; 8]].concat())?;
+        }
     }
     if !received.files.is_empty() {
         let most = (writer.left().saturating_sub(HEADER as u64) / 4) as usize;
@@ -183,8 +203,33 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     Ok((writer.at, if writer.cut { TRUNCATED } else { 0 }))
 }
 
+/// Writes what is told of something that did not arrive: `struct sock_extended_err`, and who says so.
+fn write_told(writer: &mut Writer, socket: &Socket, told: &Told) -> Result<(), Errno> {
+    let Told { error, origin, kind, code, mtu, offender, .. } = told;
+    let of = if socket.family == Family::Internet6 { (level::IPV6, ipv6::RECVERR) } else { (level::IP, ip::RECVERR) };
+    let error = [&(*error as u32).to_le_bytes()[..], &[*origin, *kind, *code, 0], &mtu.to_le_bytes(), &[0; 4]];
+    writer.put(of.0, of.1, &[&error.concat()[..], &shown(socket.family, *offender).encode()].concat())
+}
+
+/// Writes when a packet arrived, if the socket was told to tell: what came before it was told is told as if it came now.
+fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result<(), Errno> {
+    const IN_MICROSECONDS: u32 = 29;
+    const IN_NANOSECONDS: u32 = 35;
+    let asks = |option: u32| socket.kept_option(level::SOCKET, option).is_some_and(|value| value != 0);
+    let time = time.unwrap_or_else(clock::wall);
+    let (seconds, rest) = (time / NANOSECONDS, time % NANOSECONDS);
+    if asks(IN_NANOSECONDS) {
+        writer.put(level::SOCKET, IN_NANOSECONDS, &[seconds, rest].map(u64::to_le_bytes).concat())
+    } else if asks(IN_MICROSECONDS) {
+        writer.put(level::SOCKET, IN_MICROSECONDS, &[seconds, rest / 1000].map(u64::to_le_bytes).concat())
+    } else {
+        Ok(())
+    }
+}
+
 /// Writes what a packet says of itself, as far as the socket was told to tell.
 fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result<(), Errno> {
+    write_time(writer, socket, packet.time)?;
     let asks = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
     let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
     let index = packet.by.to_le_bytes();
@@ -210,6 +255,9 @@ fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result
             }
             if asks(level::IPV6, ipv6::RECVHOPLIMIT) {
                 writer.put(level::IPV6, ipv6::HOPLIMIT, &hops.to_le_bytes())?;
+            }
+            if asks(level::IPV6, ipv6::OLD_HOPLIMIT) {
+                writer.put(level::IPV6, ipv6::OLD_HOPLIMIT, &hops.to_le_bytes())?;
             }
             if asks(level::IPV6, ipv6::RECVTCLASS) {
                 writer.put(level::IPV6, ipv6::TCLASS, &class.to_le_bytes())?;

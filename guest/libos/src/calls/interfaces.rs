@@ -8,19 +8,21 @@ use core::net::{IpAddr, Ipv4Addr};
 use pando_rt::registers;
 use pando_rt::user::{self as memory, UserRange};
 
+use super::changes;
+use crate::credentials::capabilities::NET_ADMIN;
 use crate::errno::Errno;
 use crate::files::socket::SocketId;
 use crate::files::socket::address::Address;
 use crate::files::socket::cursor::Cursor;
 use crate::files::socket::names::{CARD, LOOPBACK};
-use crate::network;
+use crate::files::socket::outside::Outside;
 use crate::system::System;
 use crate::user::{set_word32, word32, words};
 
 /// Bytes of a message's header: length, type, flags, sequence, port.
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// Kinds of messages.
-const ERROR: u16 = 2;
+pub(super) const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NEW_LINK: u16 = 16;
 const GET_LINK: u16 = 18;
@@ -51,7 +53,7 @@ struct Interface {
 }
 
 /// All interfaces.
-fn interfaces() -> Vec<Interface> {
+fn interfaces(outside: &Outside) -> Vec<Interface> {
     const LOOP: u16 = 772;
     const ETHERNET: u16 = 1;
     const HOST: u8 = 254;
@@ -76,7 +78,7 @@ fn interfaces() -> Vec<Interface> {
         hardware: ETHERNET,
         mac: [a, b, c, d, e, f],
         mtu: shown.mtu as u32,
-        hosts: network::hosts(&shown),
+        hosts: outside.hosts.iter().filter(|host| host.is_set).map(|host| (host.address, host.prefix)).collect(),
         scope: 0,
     });
     [loopback].into_iter().chain(card).collect()
@@ -96,7 +98,7 @@ impl Interface {
 }
 
 /// The bits of a prefix.
-fn mask(prefix: u8) -> Ipv4Addr {
+pub(super) fn mask(prefix: u8) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or_default())
 }
 
@@ -120,7 +122,13 @@ pub fn ask(system: &mut System, id: SocketId, ranges: &[UserRange]) -> Result<u6
         }
         let Address::Netlink(port) = sockets.get(id)?.local else { return Err(Errno::EINVAL) };
         let family = question.get(HEADER).copied().unwrap_or_default();
-        for answer in answers(header, family, port) {
+        let may = system.files.own.who.is_capable(NET_ADMIN);
+        let answers = match changes::asked(&question) {
+            Some(_) if !may => vec![changes::told(&question, port, Err(Errno::EPERM))],
+            Some(change) => changes::answer(&question, port, change.apply(&mut sockets.outside)),
+            None => answers(header, family, port, &sockets.outside),
+        };
+        for answer in answers {
             sockets.answer(id, Address::Netlink(0), &answer)?;
         }
     }
@@ -128,7 +136,7 @@ pub fn ask(system: &mut System, id: SocketId, ranges: &[UserRange]) -> Result<u6
 }
 
 /// The datagrams that answer a question.
-fn answers(question: &[u8; HEADER], family: u8, port: u32) -> Vec<Vec<u8>> {
+fn answers(question: &[u8; HEADER], family: u8, port: u32, outside: &Outside) -> Vec<Vec<u8>> {
     let kind = u16::from_le_bytes([question[4], question[5]]);
     let sequence = [question[8], question[9], question[10], question[11]];
     let message = |kind: u16, flags: u16, body: &[u8]| {
@@ -140,16 +148,16 @@ fn answers(question: &[u8; HEADER], family: u8, port: u32) -> Vec<Vec<u8>> {
     let done = message(DONE, MULTI, &[0; 4]);
     let asked = |host: &IpAddr| family == 0 || family == family_of(host);
     let said = match kind {
-        GET_LINK => all(NEW_LINK, interfaces().iter().map(link).collect()),
+        GET_LINK => all(NEW_LINK, interfaces(outside).iter().map(link).collect()),
         GET_ADDRESS => {
             let of = |interface: &Interface| {
                 interface.hosts.iter().filter(|(host, _)| asked(host)).map(|host| address(interface, host)).collect()
             };
-            all(NEW_ADDRESS, interfaces().iter().flat_map(|interface| -> Vec<_> { of(interface) }).collect())
+            all(NEW_ADDRESS, interfaces(outside).iter().flat_map(|interface| -> Vec<_> { of(interface) }).collect())
         }
         GET_ROUTE => {
-            let routers = network::routers(&registers::card());
-            all(NEW_ROUTE, routers.iter().filter(|router| asked(router)).map(route).collect())
+            let routed = outside.hosts.iter().filter(|host| host.is_set && host.is_routed);
+            all(NEW_ROUTE, routed.filter_map(|host| host.router).filter(asked).map(|router| route(&router)).collect())
         }
         _ => {
             let refused = (Errno::EOPNOTSUPP as i32).wrapping_neg();
@@ -225,29 +233,38 @@ pub(super) const NAME: usize = 16;
 /// # Errors
 /// `ENODEV`: there is none.
 pub(super) fn number_of(name: &[u8; NAME]) -> Result<u32, Errno> {
-    interfaces().into_iter().find(|interface| name.starts_with(interface.name)).map(|found| found.index).ok_or(Errno::ENODEV)
+    names().find(|(_, own)| name.starts_with(own)).map(|(number, _)| number).ok_or(Errno::ENODEV)
+}
+
+/// The numbers and names of all interfaces.
+fn names() -> impl Iterator<Item = (u32, &'static [u8])> {
+    let card = (registers::card().mtu != 0).then_some((CARD, &b"eth0\0"[..]));
+    [(LOOPBACK, &b"lo\0"[..])].into_iter().chain(card)
 }
 
 /// The name of the interface that has a number, with a zero at its end.
 pub(super) fn name_of_number(number: u32) -> Option<&'static [u8]> {
-    interfaces().into_iter().find(|interface| interface.index == number).map(|found| found.name)
+    names().find(|(own, _)| *own == number).map(|(_, name)| name)
 }
 
 /// An `ioctl` about interfaces. `None`: it is about something else.
 ///
 /// # Errors
-/// `ENODEV`: there is no such interface. `EPERM`: nobody changes it. `EADDRNOTAVAIL`: it has no such address. `EFAULT`, `EINVAL`.
-pub fn ioctl(request: u32, argument: u64) -> Option<Result<u64, Errno>> {
+/// `ENODEV`: there is no such interface. `EPERM`: it cannot be changed to that. `EADDRNOTAVAIL`: it has no such address. `EFAULT`, `EINVAL`.
+pub fn ioctl(system: &mut System, request: u32, argument: u64) -> Option<Result<u64, Errno>> {
+    let may = system.files.own.who.is_capable(NET_ADMIN);
+    let outside = &mut system.files.sockets.outside;
     /// Lists the interfaces.
     const CONFIGURATION: u32 = 0x8912;
     const NAME_OF: u32 = 0x8910;
     /// Requests that change something.
-    const CHANGES: [u32; 8] = [0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x891e, 0x8922, 0x8924];
+    const CHANGES: [u32; 10] = [0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x891e, 0x8922, 0x8924];
     match request {
-        CONFIGURATION => Some(configuration(argument)),
+        CONFIGURATION => Some(configuration(argument, outside)),
         NAME_OF => Some(name_of(argument)),
-        0x8911..=0x8942 if CHANGES.contains(&request) => Some(Err(Errno::EPERM)),
-        0x8911..=0x8942 => Some(told(request, argument)).filter(|told| *told != Err(Errno::ENOTTY)),
+        _ if CHANGES.contains(&request) && !may => Some(Err(Errno::EPERM)),
+        _ if CHANGES.contains(&request) => Some(changes::request(request, argument, outside)),
+        0x8911..=0x8942 => Some(told(request, argument, outside)).filter(|told| *told != Err(Errno::ENOTTY)),
         _ => None,
     }
 }
@@ -258,11 +275,11 @@ fn host(host: Ipv4Addr) -> [u8; 16] {
     [2, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn configuration(argument: u64) -> Result<u64, Errno> {
+fn configuration(argument: u64, outside: &Outside) -> Result<u64, Errno> {
     let room = word32(argument)?.cast_signed();
     let [list] = words(argument.wrapping_add(8))?;
     let mut entries = Vec::new();
-    for interface in interfaces() {
+    for interface in interfaces(outside) {
         let Some((own, _)) = interface.host4() else { continue };
         let mut entry = [0; REQUEST];
         entry[..interface.name.len()].copy_from_slice(interface.name);
@@ -283,18 +300,19 @@ fn name_of(argument: u64) -> Result<u64, Errno> {
 }
 
 /// What is told of the interface that is named.
-fn told(request: u32, argument: u64) -> Result<u64, Errno> {
+fn told(request: u32, argument: u64, outside: &Outside) -> Result<u64, Errno> {
     let mut name = [0; NAME];
     memory::read(argument, &mut name)?;
-    let interface = interfaces().into_iter().find(|interface| name.starts_with(interface.name)).ok_or(Errno::ENODEV)?;
-    let (own, prefix) = interface.host4().ok_or(Errno::EADDRNOTAVAIL)?;
+    let interface = interfaces(outside).into_iter().find(|interface| name.starts_with(interface.name)).ok_or(Errno::ENODEV)?;
+    // What is asked of its address, if it has one.
+    let own4 = interface.host4().ok_or(Errno::EADDRNOTAVAIL);
     let mut bytes = [0; 16];
     match request {
         // Its flags, as far as they are old ones.
         0x8913 => bytes[..2].copy_from_slice(&(interface.flags as u16).to_le_bytes()),
-        0x8915 | 0x8917 => bytes = host(own),
+        0x8915 | 0x8917 => bytes = host(own4?.0),
         0x8919 => bytes = host(interface.broadcast().unwrap_or(Ipv4Addr::UNSPECIFIED)),
-        0x891b => bytes = host(mask(prefix)),
+        0x891b => bytes = host(mask(own4?.1)),
         0x891d => {}
         0x8921 => bytes[..4].copy_from_slice(&interface.mtu.to_le_bytes()),
         0x8927 => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is sent and received through sockets, with open files and names of senders beside it.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use pando_rt::user::{self as memory, UserRange};
@@ -30,7 +31,7 @@ mod flag {
     pub const EOR: u32 = 0x80;
     /// Wait until everything is there.
     pub const WAITALL: u32 = 0x100;
-    /// Errors that were queued, of which there are none.
+    /// Errors that were queued.
     pub const ERRQUEUE: u32 = 0x2000;
     /// No signal where nobody reads.
     pub const NOSIGNAL: u32 = 0x4000;
@@ -112,6 +113,7 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
     };
     match decoded {
         Address::Internet(to) => Ok(Destination::Internet(to)),
+        Address::Link(to) => Ok(Destination::Link(to)),
         Address::Netlink(_) => Ok(Destination::Connected),
         address if style == Style::Datagram => Ok(Destination::Unix(system.files.find_socket(&address, style)?)),
         // It is an error, whoever that is.
@@ -189,11 +191,16 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
     let socket = system.files.sockets.get(id)?;
     let (style, is_tcp, is_udp) = (socket.style, socket.is_tcp(), socket.is_udp());
     let until = deadline(socket.options.receive_timeout);
-    if flags & flag::ERRQUEUE != 0 {
-        return Err(Errno::EAGAIN);
-    }
     let peeks = flags & flag::PEEK != 0;
     let room = Cursor::length(ranges);
+    if flags & flag::ERRQUEUE != 0 {
+        let told = system.files.sockets.get_mut(id)?.take_notice().ok_or(Errno::EAGAIN)?;
+        let (whole, bytes) = (told.bytes.len(), told.bytes.len().min(room));
+        if Cursor::new(ranges, 0).put(&told.bytes[..bytes]) < bytes {
+            return Err(Errno::EFAULT);
+        }
+        return Ok(Received { bytes, whole, from: Some(told.to.clone()), told: Some(Box::new(told)), ..Received::default() });
+    }
     if flags & flag::OOB != 0 && !is_udp {
         let mut cursor = Cursor::new(ranges, 0);
         return system.files.sockets.receive_urgent(id, Receiving { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
@@ -319,6 +326,9 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
     let (control, mut told_flags) = ancillary::write(system, id, header.beside, &received, flags & flag::CMSG_CLOEXEC != 0)?;
     if received.bytes < received.whole {
         told_flags |= flag::TRUNC;
+    }
+    if received.told.is_some() {
+        told_flags |= flag::ERRQUEUE;
     }
     if style == Style::Packets && received.whole > 0 && family == Family::Unix {
         told_flags |= flag::EOR;

@@ -4,6 +4,7 @@
 mod ancillary;
 pub mod attributes;
 pub mod capabilities;
+mod changes;
 pub mod control;
 pub mod directory;
 pub mod epoll;

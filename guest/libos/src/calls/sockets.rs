@@ -9,10 +9,12 @@ use pando_rt::{clock, user as memory};
 
 use super::interfaces;
 use super::patience::patiently;
-use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE};
+use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW};
 use crate::errno::Errno;
 use crate::files::flag;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
+use crate::files::socket::bpf::{INSTRUCTION, Program};
+use crate::files::socket::icmp::{ANY, ICMP, ICMP6};
 use crate::files::socket::options::{Value, level, option};
 use crate::files::socket::{Family, SocketId, Style, Who};
 use crate::files::status::time;
@@ -53,6 +55,12 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
         (1, Some(style), protocol) => Ok((Family::Unix, style, protocol)),
         // What is raw there is sent in datagrams.
         (1, None, protocol) if style == RAW => Ok((Family::Unix, Style::Datagram, protocol)),
+        (2, Some(Style::Datagram), ICMP) => Ok((Family::Internet4, Style::Datagram, protocol)),
+        (10, Some(Style::Datagram), ICMP6) => Ok((Family::Internet6, Style::Datagram, protocol)),
+        (2, None, ICMP) if style == RAW => Ok((Family::Internet4, Style::Raw, protocol)),
+        // Who may only ask about interfaces by it.
+        (2, None, ANY) if style == RAW => Ok((Family::Internet4, Style::Raw, protocol)),
+        (10, None, ICMP6) if style == RAW => Ok((Family::Internet6, Style::Raw, protocol)),
         (2 | 10, Some(style @ (Style::Stream | Style::Datagram)), protocol) => {
             let usual = if style == Style::Stream { TCP } else { UDP };
             let family = if family == 2 { Family::Internet4 } else { Family::Internet6 };
@@ -62,9 +70,10 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
                 _ => Err(Errno::EPROTONOSUPPORT),
             }
         }
-        // Raw packets would be the network's.
-        (2 | 10 | 17, None, _) if style == RAW => Err(Errno::EPERM),
-        (17, Some(Style::Datagram), _) => Err(Errno::EPERM),
+        // Of raw packets there are those of ICMP.
+        (2 | 10, None, _) if style == RAW => Err(Errno::EPROTONOSUPPORT),
+        (17, None, kind) if style == RAW => Ok((Family::Packet, Style::Raw, (kind as u16).swap_bytes().into())),
+        (17, Some(Style::Datagram), kind) => Ok((Family::Packet, Style::Datagram, (kind as u16).swap_bytes().into())),
         (1 | 2 | 10, ..) => Err(Errno::ESOCKTNOSUPPORT),
         (16, _, protocol) if style == RAW || style == 2 => {
             if protocol == 0 {
@@ -80,6 +89,16 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
 /// `socket(family, type, protocol)`.
 pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> Result<u64, Errno> {
     let (family, shape, protocol) = wanted(family, style, protocol)?;
+    let credentials = &system.files.own.who;
+    let is_raw = family.is_internet() && shape == Style::Raw || family == Family::Packet;
+    if is_raw && !credentials.is_capable(NET_RAW) {
+        return Err(Errno::EPERM);
+    }
+    let asks_echoes = shape == Style::Datagram && family.is_internet() && matches!(protocol, ICMP | ICMP6);
+    // As distributions set `net.ipv4.ping_group_range`.
+    if asks_echoes && credentials.group.effective > i32::MAX as u32 {
+        return Err(Errno::EACCES);
+    }
     let who = who(system);
     let id = system.files.sockets.open(family, shape, protocol, who)?;
     system.files.insert_socket(id, style)
@@ -148,6 +167,7 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
             let may_be_low = files.own.who.is_capable(NET_BIND_SERVICE);
             files.sockets.bind_port(id, address, may_be_low)?;
         }
+        Address::Link(link) => files.sockets.bind_link(id, link)?,
         Address::Netlink(number) => {
             let number = if number == 0 { system.process.number } else { number };
             files.sockets.get_mut(id)?.local = Address::Netlink(number);
@@ -244,6 +264,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
             connected.map_err(|error| if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error })?;
         }
         Address::Netlink(_) => {}
+        Address::Link(_) => return Err(Errno::EOPNOTSUPP),
         address => {
             if system.files.sockets.get(id)?.options.passes_who {
                 system.files.sockets.bind_any(id)?;
@@ -280,6 +301,28 @@ pub fn getpeername(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> 
     write_address(&remote.encode(), address, length).map(|()| 0)
 }
 
+/// Options of sockets that say which packets are heard.
+const ATTACH_FILTER: u32 = 26;
+const DETACH_FILTER: u32 = 27;
+
+/// The filter of raw sockets, at the level of their protocol.
+const FILTER: u32 = 1;
+
+/// A filter with as many bytes changed as are given.
+fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
+    let mut bytes = [0; 32];
+    for (word, room) in old.iter().zip(bytes.chunks_exact_mut(4)) {
+        room.copy_from_slice(&word.to_le_bytes());
+    }
+    let given = length.min(bytes.len());
+    memory::read(value, &mut bytes[..given])?;
+    let mut words = [0; 8];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    }
+    Ok(words)
+}
+
 /// `setsockopt(fd, level, option, value, length)`.
 pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6]) -> Result<u64, Errno> {
     let id = system.files.socket(fd)?;
@@ -289,8 +332,12 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     }
     let may_force = system.files.own.who.is_capable(NET_ADMIN);
     let socket = system.files.sockets.get_mut(id)?;
+    if name == FILTER && socket.has_filter(of) {
+        socket.filter = filter(socket.filter, value, length as usize)?;
+        return Ok(0);
+    }
     // Names and structures that change nothing.
-    const FREE_FORM: [(u32, u32); 11] = [
+    const FREE_FORM: [(u32, u32); 13] = [
         (level::SOCKET, 26),
         (level::SOCKET, 27),
         (level::TCP, 13),
@@ -302,7 +349,20 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         (level::IPV6, 20),
         (level::IPV6, 21),
         (level::NETLINK, 1),
+        // Groups that the card hears, and filters that stay.
+        (level::PACKET, 1),
+        (level::SOCKET, 44),
     ];
+    if of == level::SOCKET && name == ATTACH_FILTER && socket.family == Family::Packet {
+        let [count, at] = words(value)?;
+        let mut program = vec![0; usize::from(count as u16) * INSTRUCTION];
+        memory::read(at, &mut program)?;
+        socket.program = Some(Program::new(&program)?);
+        return Ok(0);
+    }
+    if of == level::SOCKET && name == DETACH_FILTER && socket.family == Family::Packet {
+        return socket.program.take().map(|_| 0).ok_or(Errno::ENOENT);
+    }
     if FREE_FORM.contains(&(of, name)) && (socket.family.is_internet() || of != level::TCP) {
         return Ok(0);
     }
@@ -362,6 +422,10 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
             }
             bound.and_then(interfaces::name_of_number).unwrap_or_default().to_vec()
         }
+        _ if name == FILTER && socket.has_filter(of) => {
+            let words = if socket.family == Family::Internet4 { 1 } else { socket.filter.len() };
+            socket.filter[..words].iter().flat_map(|word| word.to_le_bytes()).collect()
+        }
         _ => match socket.option(of, name)? {
             Value::Number(number) => number.to_le_bytes().to_vec(),
             Value::Bytes(bytes) => bytes,
@@ -381,14 +445,14 @@ pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> 
     const WAITING: u32 = 0x541b;
     const UNREAD: u32 = 0x5411;
     const AT_MARK: u32 = 0x8905;
-    if let Some(told) = interfaces::ioctl(request, argument) {
+    if let Some(told) = interfaces::ioctl(system, request, argument) {
         return told;
     }
     let sockets = &system.files.sockets;
     let socket = sockets.get(id)?;
     let answer = match request {
         WAITING if socket.listens() => return Err(Errno::EINVAL),
-        WAITING => socket.queue.length(socket.style != Style::Datagram),
+        WAITING => socket.queue.length(!matches!(socket.style, Style::Datagram | Style::Raw)),
         UNREAD if socket.listens() => return Err(Errno::EINVAL),
         UNREAD if socket.family == Family::Unix => {
             socket.peer().and_then(|peer| sockets.get(peer).ok()).map_or(0, |peer| peer.queue.used())

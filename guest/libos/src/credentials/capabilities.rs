@@ -17,8 +17,10 @@ pub const SETUID: u64 = 1 << 7;
 const SETPCAP: u64 = 1 << 8;
 /// The one that lets it have ports below 1024.
 pub const NET_BIND_SERVICE: u64 = 1 << 10;
-/// The one that lets it give sockets more room than others may have.
+/// The one that lets it change interfaces, and give sockets more room than others may have.
 pub const NET_ADMIN: u64 = 1 << 12;
+/// The one that lets it send and hear packets as they are.
+pub const NET_RAW: u64 = 1 << 13;
 /// The one that lets it say again as whom somebody logged in.
 pub const AUDIT_CONTROL: u64 = 1 << 30;
 /// The one that lets it raise what it may use.

@@ -26,8 +26,10 @@ pub(super) const TYPE: Flags = Flags {
 /// Flags of a type where nothing has one.
 pub(super) const TYPE_FLAGS: Flags = Flags { choice: (0, &[]), bits: TYPE.bits, unknown: "SOCK_???" };
 
-const PROTOCOL: Choices =
-    Choices(&[(0, "IPPROTO_IP"), (1, "IPPROTO_ICMP"), (6, "IPPROTO_TCP"), (17, "IPPROTO_UDP"), (136, "IPPROTO_UDPLITE")], "IPPROTO_???");
+const PROTOCOL: Choices = Choices(
+    &[(0, "IPPROTO_IP"), (1, "IPPROTO_ICMP"), (6, "IPPROTO_TCP"), (17, "IPPROTO_UDP"), (58, "IPPROTO_ICMPV6"), (136, "IPPROTO_UDPLITE")],
+    "IPPROTO_???",
+);
 
 pub(super) const SHUT: Choices = Choices(&[(0, "SHUT_RD"), (1, "SHUT_WR"), (2, "SHUT_RDWR")], "SHUT_???");
 
@@ -52,7 +54,18 @@ pub(super) const MESSAGE: Flags = Flags {
 };
 
 pub(super) const LEVEL: Choices = Choices(
-    &[(0, "SOL_IP"), (1, "SOL_SOCKET"), (6, "SOL_TCP"), (17, "SOL_UDP"), (41, "SOL_IPV6"), (136, "SOL_UDPLITE"), (270, "SOL_NETLINK")],
+    &[
+        (0, "SOL_IP"),
+        (1, "SOL_SOCKET"),
+        (6, "SOL_TCP"),
+        (17, "SOL_UDP"),
+        (41, "SOL_IPV6"),
+        (58, "SOL_ICMPV6"),
+        (136, "SOL_UDPLITE"),
+        (255, "SOL_RAW"),
+        (263, "SOL_PACKET"),
+        (270, "SOL_NETLINK"),
+    ],
     "SOL_???",
 );
 
@@ -108,7 +121,9 @@ fn shown(at: u64, length: u64) -> Option<String> {
     let bytes = copy(at, usize::try_from(length).ok()?.min(ADDRESS_MAX))?;
     let number = family_of(&bytes)?;
     let name = FAMILY.show(number.into());
-    let family = [Family::Unix, Family::Internet4, Family::Internet6, Family::Netlink].into_iter().find(|family| family.number() == number);
+    let family = [Family::Unix, Family::Internet4, Family::Internet6, Family::Netlink, Family::Packet]
+        .into_iter()
+        .find(|family| family.number() == number);
     let rest = match family.and_then(|family| Address::decode(family, &bytes).ok()) {
         Some(Address::Path(path)) => format!(", sun_path={}", quoted(&path)),
         Some(Address::Abstract(name)) => format!(", sun_path=@{}", quoted(&name)),
@@ -120,6 +135,7 @@ fn shown(at: u64, length: u64) -> Option<String> {
             format!(", sin6_port=htons({port}), sin6_flowinfo=htonl(0), inet_pton(AF_INET6, \"{host}\", &sin6_addr), sin6_scope_id=0")
         }
         Some(Address::Netlink(number)) => format!(", nl_pid={number}, nl_groups=00000000"),
+        Some(Address::Link(link)) => format!(", sll_protocol=htons({:#x}), sll_ifindex={}", link.protocol, link.index),
         Some(Address::Unnamed) | None => String::new(),
     };
     Some(format!("{{sa_family={name}{rest}}}"))

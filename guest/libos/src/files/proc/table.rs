@@ -105,6 +105,9 @@ const DEVICES_SYSTEM: u8 = 14;
 const CPUS: u8 = 15;
 const CPU: u8 = 16;
 const SYSTEM_V: u8 = 17;
+const SYS_NET: u8 = 18;
+const SYS_NET_CORE: u8 = 19;
+const SYS_NET_IPV4: u8 = 20;
 /// What lies in no directory of the table.
 pub(super) const NOWHERE: u8 = u8::MAX;
 
@@ -132,6 +135,9 @@ pub(super) const ROWS: &[Row] = &[
     row(DEVICES_SYSTEM, "cpu", What::Directory),
     row(CPUS, "cpu0", What::Directory),
     row(ROOT, "sysvipc", What::Directory),
+    row(SYS, "net", What::Directory),
+    row(SYS_NET, "core", What::Directory),
+    row(SYS_NET, "ipv4", What::Directory),
     row(ROOT, "self", What::Link(Link::Own)),
     row(ROOT, "thread-self", What::Link(Link::OwnThread)),
     row(ROOT, "mounts", What::Link(Link::Path("self/mounts"))),
@@ -207,6 +213,12 @@ pub(super) const ROWS: &[Row] = &[
     row(FS, "file-max", fixed("65536\n")),
     row(FS, "nr_open", fixed("65536\n")),
     row(FS, "pipe-max-size", fixed("1048576\n")),
+    row(SYS_NET_CORE, "rmem_max", fixed("212992\n")),
+    row(SYS_NET_CORE, "somaxconn", fixed("4096\n")),
+    row(SYS_NET_CORE, "wmem_max", fixed("212992\n")),
+    row(SYS_NET_IPV4, "ip_local_port_range", fixed("32768\t60999\n")),
+    row(SYS_NET_IPV4, "ip_unprivileged_port_start", fixed("1024\n")),
+    row(SYS_NET_IPV4, "ping_group_range", fixed("0\t2147483647\n")),
     row(SYSTEM_V, "msg", What::Text(Text::Queues)),
     row(SYSTEM_V, "sem", What::Text(Text::Semaphores)),
     row(SYSTEM_V, "shm", What::Text(Text::Segments)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses of sockets, in the layouts of `struct sockaddr_un`, `sockaddr_in`, `sockaddr_in6` and `sockaddr_nl`.
+//! Addresses of sockets, in the layouts of `struct sockaddr_un`, `sockaddr_in`, `sockaddr_in6`, `sockaddr_nl` and `sockaddr_ll`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,6 +20,8 @@ const INTERNET4: usize = 16;
 const INTERNET6_MIN: usize = 24;
 /// Bytes of an address of routing messages.
 const NETLINK: usize = 12;
+/// Bytes of an address of packets.
+const LINK: usize = 20;
 /// The family that stands for none.
 const UNSPECIFIED: u16 = 0;
 
@@ -36,6 +38,23 @@ pub enum Address {
     Internet(SocketAddr),
     /// A number of a socket for routing messages.
     Netlink(u32),
+    /// An interface, and who is there.
+    Link(Link),
+}
+
+/// Where packets come from or go to, below the Internet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The kind of packets.
+    pub protocol: u16,
+    /// The number of the interface; 0: any.
+    pub index: u32,
+    /// Linux's number of its hardware.
+    pub hardware: u16,
+    /// Whom it was for: the cell, all, several.
+    pub kind: u8,
+    /// An Ethernet address.
+    pub mac: Option<[u8; 6]>,
 }
 
 /// An address of no port.
@@ -64,6 +83,7 @@ impl Address {
             Family::Internet4 => Address::Internet(NOWHERE4),
             Family::Internet6 => Address::Internet(NOWHERE6),
             Family::Netlink => Address::Netlink(0),
+            Family::Packet => Address::Link(Link::default()),
         }
     }
 
@@ -110,6 +130,20 @@ impl Address {
                 }
                 Ok(Address::Netlink(u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])))
             }
+            Family::Packet => {
+                let bytes: &[u8; LINK] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+                if named != Some(family.number()) {
+                    return Err(Errno::EINVAL);
+                }
+                let [_, _, high, low, a, b, c, d, hardware_low, hardware_high, kind, length, m0, m1, m2, m3, m4, m5, ..] = *bytes;
+                Ok(Address::Link(Link {
+                    protocol: u16::from_be_bytes([high, low]),
+                    index: u32::from_le_bytes([a, b, c, d]),
+                    hardware: u16::from_le_bytes([hardware_low, hardware_high]),
+                    kind,
+                    mac: (length == 6).then_some([m0, m1, m2, m3, m4, m5]),
+                }))
+            }
         }
     }
 
@@ -127,6 +161,11 @@ impl Address {
             Address::Internet(SocketAddr::V6(address)) => {
                 let port = address.port().to_be_bytes();
                 [&start(Family::Internet6)[..], &port, &[0; 4], &address.ip().octets(), &[0; 4]].concat()
+            }
+            Address::Link(Link { protocol, index, hardware, kind, mac }) => {
+                let length = if mac.is_some() { 6 } else { 0 };
+                let start = [&start(Family::Packet)[..], &protocol.to_be_bytes(), &index.to_le_bytes(), &hardware.to_le_bytes()].concat();
+                [&start[..], &[*kind, length], &mac.unwrap_or_default(), &[0; 2]].concat()
             }
             Address::Netlink(number) => [&start(Family::Netlink)[..], &[0; 2], &number.to_le_bytes(), &[0; 4]].concat(),
         }

@@ -23,7 +23,7 @@ impl Sockets {
     /// `EOPNOTSUPP`: it is none of a style that connects; `EINVAL`: it is connected, or a Unix socket without a name; `EADDRINUSE`, `EAGAIN`.
     pub fn listen(&mut self, id: SocketId, backlog: u32, who: Who) -> Result<(), Errno> {
         let socket = self.get(id)?;
-        if !socket.needs_connection() || socket.family == Family::Netlink {
+        if !socket.needs_connection() || matches!(socket.family, Family::Netlink | Family::Packet) {
             return Err(Errno::EOPNOTSUPP);
         }
         let nameless = socket.family == Family::Unix && socket.name.is_none();
@@ -150,7 +150,7 @@ impl Sockets {
     /// `EAGAIN`, `EINPROGRESS`, `EALREADY`: not yet, of one that waits or does not. `ECONNREFUSED`, `EISCONN`, `ENETUNREACH`.
     pub fn connect_port(&mut self, id: SocketId, to: SocketAddr, waits: bool) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
-        if socket.style == Style::Datagram {
+        if !socket.needs_connection() {
             return self.connect_datagrams(id, to);
         }
         match socket.state {
@@ -175,7 +175,8 @@ impl Sockets {
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
         (socket.reads_ended, socket.sends_ended) = (false, false);
         let is_own = self.outside.is_own(to.ip());
-        let found = self.at_address(Style::Stream, LOOPBACK, to, None).filter(|_| is_own);
+        let from = self.get(id)?.local.internet();
+        let found = self.at_address(Style::Stream, LOOPBACK, to, from).filter(|_| is_own);
         match found {
             None if !is_own => self.connect_outside(id, to)?,
             None => self.refuse(id, Errno::ECONNREFUSED)?,
@@ -263,8 +264,8 @@ impl Sockets {
                     }
                 }
             }
-            (Family::Unix | Family::Netlink, _) => return Err(Errno::EINVAL),
-            (_, Style::Datagram) => {
+            (Family::Unix | Family::Netlink | Family::Packet, _) => return Err(Errno::EINVAL),
+            (_, Style::Datagram | Style::Raw) => {
                 let socket = self.get_mut(id)?;
                 (socket.state, socket.remote) = (State::Idle, None);
                 if !socket.chose_port {

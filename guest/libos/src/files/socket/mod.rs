@@ -7,22 +7,29 @@
 //! them in [`transfer`].
 
 pub mod address;
+pub mod bpf;
 pub mod connect;
 pub mod cursor;
+pub mod icmp;
 pub mod names;
+pub mod notices;
 pub mod options;
 pub mod outside;
+pub mod packets;
 pub mod queue;
 pub mod ready;
 pub mod transfer;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use super::pulse::Pulse;
 use crate::errno::Errno;
 use address::Address;
+use bpf::Program;
 use names::{Port, UnixName};
+use notices::Told;
 use options::Options;
 use outside::{Far, Outside};
 use queue::Queue;
@@ -45,6 +52,8 @@ pub enum Family {
     Internet6,
     /// Questions about interfaces.
     Netlink,
+    /// Frames of interfaces.
+    Packet,
 }
 
 impl Family {
@@ -56,6 +65,7 @@ impl Family {
             Family::Internet4 => 2,
             Family::Internet6 => 10,
             Family::Netlink => 16,
+            Family::Packet => 17,
         }
     }
 
@@ -75,6 +85,8 @@ pub enum Style {
     Datagram,
     /// In pieces that arrive whole, through a connection.
     Packets,
+    /// In packets as they are.
+    Raw,
 }
 
 impl Style {
@@ -84,6 +96,7 @@ impl Style {
         match self {
             Style::Stream => 1,
             Style::Datagram => 2,
+            Style::Raw => 3,
             Style::Packets => 5,
         }
     }
@@ -143,6 +156,12 @@ pub struct Socket {
     pub options: Options,
     /// What went wrong, until somebody asks.
     pub error: Option<Errno>,
+    /// What others said of what it sent and did not arrive.
+    pub notices: VecDeque<Told>,
+    /// The kinds of ICMP's messages that it does not hear: a bit for each.
+    pub filter: [u32; 8],
+    /// What says which packets it hears.
+    pub program: Option<Program>,
     /// What has arrived.
     pub queue: Queue,
     /// Nothing more is read.
@@ -179,13 +198,21 @@ impl Socket {
     /// Whether it is one of UDP.
     #[must_use]
     pub fn is_udp(&self) -> bool {
-        self.family.is_internet() && self.style == Style::Datagram
+        self.family.is_internet() && self.style == Style::Datagram && !self.is_echo()
     }
 
     /// Whether it sends and receives by way of a connection only.
     #[must_use]
     pub fn needs_connection(&self) -> bool {
-        self.style != Style::Datagram
+        matches!(self.style, Style::Stream | Style::Packets)
+    }
+
+    /// The address that it has before it gets one: of raw sockets it tells the protocol.
+    fn unnamed(&self) -> Address {
+        match packets::unbound(self.family, self.protocol) {
+            Address::Internet(none) if self.is_raw() => Address::Internet(SocketAddr::new(none.ip(), self.protocol as u16)),
+            none => none,
+        }
     }
 
     /// What it is connected to.
@@ -237,8 +264,14 @@ pub struct Sockets {
     made: u64,
     names: BTreeMap<UnixName, SocketId>,
     ports: BTreeMap<Port, Vec<SocketId>>,
+    /// Sockets that hear messages of ICMP.
+    icmp: Vec<SocketId>,
+    /// Sockets that hear frames.
+    packets: Vec<SocketId>,
     /// Where outside is.
     pub outside: Outside,
+    /// What says when something has arrived: nanoseconds of the wall clock.
+    pub clock: Option<fn() -> u64>,
     /// What a name or port that nobody chose begins with.
     next_name: u32,
     next_port: u16,
@@ -269,6 +302,9 @@ impl Sockets {
             remote: None,
             options: Options::new(family, style),
             error: None,
+            notices: VecDeque::new(),
+            filter: [0; 8],
+            program: None,
             queue: Queue::default(),
             reads_ended: false,
             sends_ended: false,
@@ -282,7 +318,21 @@ impl Sockets {
             port: None,
             chose_port: false,
         });
-        Ok(SocketId { index, number })
+        let id = SocketId { index, number };
+        let socket = self.get_mut(id)?;
+        socket.local = socket.unnamed();
+        if socket.is_echo() || socket.is_raw() {
+            self.icmp.push(id);
+        }
+        if family == Family::Packet {
+            self.packets.push(id);
+        }
+        Ok(id)
+    }
+
+    /// What the wall clock shows, if there is one.
+    pub(crate) fn time(&self) -> Option<u64> {
+        self.clock.map(|clock| clock())
     }
 
     /// Makes two Unix sockets that are connected to each other.
@@ -332,6 +382,8 @@ impl Sockets {
         self.get(id).ok()?;
         let socket = self.sockets.get_mut(id.index)?.take()?;
         self.free.push(id.index);
+        self.icmp.retain(|other| *other != id);
+        self.packets.retain(|other| *other != id);
         if let Some(name) = &socket.name {
             self.names.remove(name);
         }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use super::address::{Address, in_family, plain};
-use super::{Family, SocketId, Sockets, State, Style};
+use super::{Family, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 
@@ -31,11 +31,19 @@ pub enum UnixName {
     Abstract(Style, Box<[u8]>),
 }
 
-/// A port of TCP or UDP.
+/// A port of TCP or UDP, or the number of one who asks for echoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
     style: Style,
+    is_echo: bool,
     number: u16,
+}
+
+impl Port {
+    /// The port of a number that a socket has or could have.
+    fn of(socket: &Socket, number: u16) -> Port {
+        Port { style: socket.style, is_echo: socket.is_echo(), number }
+    }
 }
 
 impl Sockets {
@@ -115,7 +123,13 @@ impl Sockets {
         if !self.outside.is_own(address.ip()) && !plain(address).ip().is_unspecified() {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        if (1..PRIVILEGED).contains(&address.port()) && !may_be_low {
+        if socket.is_raw() {
+            // Its port is its protocol, whatever was asked.
+            let bound = SocketAddr::new(in_family(socket.family, address).ip(), socket.protocol as u16);
+            self.get_mut(id)?.local = Address::Internet(bound);
+            return Ok(());
+        }
+        if (1..PRIVILEGED).contains(&address.port()) && !may_be_low && !socket.is_echo() {
             return Err(Errno::EACCES);
         }
         let is_over = matches!(socket.state, State::Closed);
@@ -143,7 +157,7 @@ impl Sockets {
     /// `EAGAIN`: all are taken.
     pub fn bind_any_port(&mut self, id: SocketId) -> Result<(), Errno> {
         let socket = self.get(id)?;
-        let (is_bound, local) = (socket.port.is_some(), socket.local.internet().ok_or(Errno::EINVAL)?);
+        let (is_bound, local) = (socket.port.is_some() || socket.is_raw(), socket.local.internet().ok_or(Errno::EINVAL)?);
         if is_bound {
             return Ok(());
         }
@@ -153,7 +167,7 @@ impl Sockets {
 
     fn take_port(&mut self, id: SocketId, address: SocketAddr) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
-        let port = Port { style: socket.style, number: address.port() };
+        let port = Port::of(socket, address.port());
         socket.local = Address::Internet(in_family(socket.family, address));
         socket.port = Some(port);
         self.ports.entry(port).or_default().push(id);
@@ -172,7 +186,7 @@ impl Sockets {
     /// Takes a socket's port away.
     pub(super) fn unbind(&mut self, id: SocketId) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
-        socket.local = Address::none(socket.family);
+        socket.local = socket.unnamed();
         if let Some(port) = socket.port.take() {
             self.give_port_back(port, id);
         }
@@ -183,9 +197,8 @@ impl Sockets {
         for _ in GIVEN {
             self.next_port =
                 if GIVEN.contains(&self.next_port) && self.next_port != *GIVEN.end() { self.next_port + 1 } else { *GIVEN.start() };
-            let style = self.get(id)?.style;
             // Only ports that nobody has: what shares one has asked for it by number.
-            if !self.ports.contains_key(&Port { style, number: self.next_port }) {
+            if !self.ports.contains_key(&Port::of(self.get(id)?, self.next_port)) {
                 return Ok(self.next_port);
             }
         }
@@ -195,7 +208,7 @@ impl Sockets {
     /// Whether somebody has a port in a way that excludes another.
     fn conflicts(&self, id: SocketId, address: SocketAddr) -> Result<bool, Errno> {
         let socket = self.get(id)?;
-        let members = self.ports.get(&Port { style: socket.style, number: address.port() });
+        let members = self.ports.get(&Port::of(socket, address.port()));
         let excludes = |other: &SocketId| {
             if *other == id {
                 return false;
@@ -221,7 +234,7 @@ impl Sockets {
 
     /// The sockets that have a port.
     fn at_port(&self, style: Style, number: u16) -> impl Iterator<Item = SocketId> {
-        self.ports.get(&Port { style, number }).into_iter().flatten().copied()
+        self.ports.get(&Port { style, is_echo: false, number }).into_iter().flatten().copied()
     }
 
     /// The socket that what is sent to an address from another goes to: the one that asks most precisely for it. `by`: the interface that it comes by.
@@ -244,9 +257,35 @@ impl Sockets {
             takes.then_some((is_remote, !is_any, is_same_family))
         };
         let found: Vec<_> = self.at_port(style, to.port()).filter_map(|id| precision(&id).map(|precision| (precision, id))).collect();
-        // Of several that share a port the last, as the one that may have room.
-        found.into_iter().max_by_key(|(precision, _)| *precision).map(|(_, id)| id)
+        let (best, last) = *found.iter().max_by_key(|(precision, _)| *precision)?;
+        let equals: Vec<SocketId> = found.into_iter().filter(|(precision, _)| *precision == best).map(|(_, id)| id).collect();
+        let share = |id: &SocketId| self.get(*id).is_ok_and(|socket| socket.options.shares_port);
+        match from {
+            // Who shares a port gets a part of those who come to it, each always the same.
+            Some(from) if equals.len() > 1 && equals.iter().all(share) => {
+                equals.get((spread(to, plain(from)) % equals.len() as u64) as usize).copied()
+            }
+            // Of others the last, as the one that may have room.
+            _ => Some(last),
+        }
     }
+}
+
+/// A number of two ends that looks as if it were any.
+fn spread(to: SocketAddr, from: SocketAddr) -> u64 {
+    let bits = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(host) => u128::from(host.to_bits()),
+        IpAddr::V6(host) => host.to_bits(),
+    };
+    let (to_bits, from_bits) = (bits(to), bits(from));
+    let ports = u64::from(to.port()) << 16 | u64::from(from.port());
+    [to_bits as u64, (to_bits >> 64) as u64, from_bits as u64, (from_bits >> 64) as u64, ports].into_iter().fold(0, |number, word| {
+        // SplitMix64's mix.
+        let mixed = (number ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    })
 }
 
 /// Whether an address that stands for all, perhaps but for those of IPv4, stands for a host.

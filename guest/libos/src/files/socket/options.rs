@@ -32,6 +32,12 @@ pub mod level {
     pub const UDP: u32 = 17;
     /// Of UDP that checks a part of each packet only.
     pub const UDPLITE: u32 = 136;
+    /// Of ICMPv6.
+    pub const ICMP6: u32 = 58;
+    /// Of raw packets.
+    pub const RAW: u32 = 255;
+    /// Of packets.
+    pub const PACKET: u32 = 263;
     /// Of routing messages.
     pub const NETLINK: u32 = 270;
 }
@@ -120,14 +126,16 @@ const KEPT: &[(u32, u32, u32)] = &[
     (level::SOCKET, 29, 0),
     (level::SOCKET, 35, 0),
     (level::SOCKET, 37, 0),
-    // Mark, drops, waiting at once, the processor that data came to, zero copies.
+    // Mark, drops, waiting at once, the processor and the queue that data came to, zero copies.
     (level::SOCKET, 36, 0),
     (level::SOCKET, 40, 0),
     (level::SOCKET, 46, 0),
+    (level::SOCKET, 56, 0),
     (level::SOCKET, 60, 0),
     // Type of service, time to live, options, path's size, errors, addresses of packets, multicasts, binding to what is not there.
     (level::IP, 1, 0),
     (level::IP, 2, 64),
+    (level::IP, 7, 0),
     (level::IP, 8, 0),
     (level::IP, 10, 1),
     (level::IP, 11, 0),
@@ -138,6 +146,7 @@ const KEPT: &[(u32, u32, u32)] = &[
     (level::IP, 33, 1),
     (level::IP, 34, 1),
     (level::IP, 49, 1),
+    (level::IPV6, 8, 0),
     // Hops, multicasts, path's size, errors, addresses of packets, classes.
     (level::IPV6, 16, 64),
     (level::IPV6, 17, 0),
@@ -175,6 +184,10 @@ const KEPT: &[(u32, u32, u32)] = &[
     // Bytes that are checked, of what is sent and of what is received.
     (level::UDPLITE, 10, 0),
     (level::UDPLITE, 11, 0),
+    // Where the sum stands: ICMPv6 has it where it has it.
+    (level::RAW, 7, 2),
+    // What is beside packets.
+    (level::PACKET, 8, 0),
     // Addresses of packets, strictness, errors.
     (level::NETLINK, 3, 0),
     (level::NETLINK, 10, 0),
@@ -241,6 +254,8 @@ impl Socket {
             level::TCP => self.is_tcp(),
             level::UDP => self.is_udp(),
             level::UDPLITE => self.protocol == level::UDPLITE,
+            level::RAW => self.is_raw() && self.family == Family::Internet6,
+            level::PACKET => self.family == Family::Packet,
             level::NETLINK => self.family == Family::Netlink,
             _ => false,
         }
@@ -376,7 +391,7 @@ impl Socket {
         Ok(Value::Number(number))
     }
 
-    /// `struct tcp_info`, as far as there is anything to say: the state, the segments' sizes, and what waits.
+    /// `struct tcp_info`, as far as there is anything to say: the state, the segments' sizes, what waits, and what is usual on a fast network.
     fn information(&self) -> Value {
         const SIZE: usize = 248;
         let state = match &self.state {
@@ -389,7 +404,10 @@ impl Socket {
         };
         let mut bytes = alloc::vec![0; SIZE];
         bytes[0] = state;
-        for (offset, value) in [(16, SEGMENT), (20, 536), (68, 100), (72, 50), (80, 10), (84, SEGMENT)] {
+        // Microseconds until something is sent or acknowledged again; segments; the way's largest packet; windows; microseconds of a round; congestion.
+        let usual = [(8, 204_000), (12, 40_000), (16, SEGMENT), (20, 536), (60, 65_535), (64, SEGMENT), (68, 100), (72, 50)];
+        let more = [(76, i32::MAX as u32), (80, 10), (84, SEGMENT), (88, 3), (96, SEGMENT), (148, 50)];
+        for (offset, value) in usual.into_iter().chain(more) {
             bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         }
         if let State::Listening { backlog, waiting, .. } = &self.state {

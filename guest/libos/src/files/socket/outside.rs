@@ -9,14 +9,16 @@ use alloc::vec::Vec;
 use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use pando_stack::Message;
+
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, GIVEN};
 use super::queue::{Beside, Packet};
-use super::transfer::{Receiving, Sending, giving};
+use super::transfer::{Receiving, Sending, gather, giving};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
 use crate::errno::Errno;
 
-/// Bytes of datagrams that may wait to go out.
+/// Bytes of datagrams, messages and frames that may wait to go out.
 const DATAGRAMS_MAX: usize = 1 << 20;
 
 /// What a far socket has beyond others.
@@ -49,13 +51,78 @@ pub enum Wish {
         /// How far it may go.
         hops: u8,
     },
+    /// Send a message of ICMP.
+    Message(Message),
+    /// Send a frame.
+    Frame(Vec<u8>),
+}
+
+impl Wish {
+    /// Bytes that it takes while it waits.
+    fn length(&self) -> usize {
+        match self {
+            Wish::Connect { .. } => 0,
+            Wish::Datagram { bytes, .. } | Wish::Message(Message { bytes, .. }) | Wish::Frame(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// The cell's card.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Bytes of the largest packet.
+    pub mtu: usize,
+}
+
+/// An address of the cell on its network, which the network gives it and programs can set and take away, and no other.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of its network's prefix.
+    pub prefix: u8,
+    /// Who leads to other networks.
+    pub router: Option<IpAddr>,
+    /// It is set.
+    pub is_set: bool,
+    /// The way by the router is set.
+    pub is_routed: bool,
+}
+
+impl Host {
+    /// Whether it can be spoken from to another host of its family.
+    fn leads_to(&self, host: IpAddr) -> bool {
+        let is_near = match (self.address, host) {
+            (IpAddr::V4(own), IpAddr::V4(host)) => {
+                host.is_multicast()
+                    || host.is_broadcast()
+                    || begins_alike(own.to_bits().into(), host.to_bits().into(), 32 - u32::from(self.prefix.min(32)))
+            }
+            (IpAddr::V6(own), IpAddr::V6(host)) => {
+                host.is_multicast()
+                    || host.is_unicast_link_local()
+                    || begins_alike(own.to_bits(), host.to_bits(), 128 - u32::from(self.prefix.min(128)))
+            }
+            _ => return false,
+        };
+        self.is_set && (is_near || self.is_routed)
+    }
+}
+
+/// Whether two addresses are alike but for so many bits.
+fn begins_alike(one: u128, other: u128, bits: u32) -> bool {
+    (one ^ other).checked_shr(bits).is_none_or(|rest| rest == 0)
 }
 
 /// Where outside is, and what is to be done there.
 #[derive(Debug, Default)]
 pub struct Outside {
-    /// The cell's own addresses on its network; none: there is no network.
-    hosts: Vec<IpAddr>,
+    /// The cell's card; `None`: there is no network.
+    pub card: Option<Card>,
+    /// The cell's own addresses on its network.
+    pub hosts: Vec<Host>,
     stirred: Vec<SocketId>,
     /// The network is at work: what it does to far sockets itself it knows.
     is_at_work: bool,
@@ -74,13 +141,18 @@ impl Outside {
     /// Whether an address is the cell's.
     #[must_use]
     pub fn is_own(&self, host: IpAddr) -> bool {
-        is_here(host) || self.hosts.contains(&host.to_canonical())
+        is_here(host) || self.has(host.to_canonical())
+    }
+
+    /// Whether an address is one that the cell has on its network.
+    fn has(&self, host: IpAddr) -> bool {
+        self.hosts.iter().any(|own| own.is_set && own.address == host)
     }
 
     /// The address from which a host outside is spoken to. `None`: no way leads there.
     #[must_use]
     pub fn host_towards(&self, host: IpAddr) -> Option<IpAddr> {
-        self.hosts.iter().copied().find(|own| own.is_ipv4() == host.to_canonical().is_ipv4())
+        self.hosts.iter().find(|own| own.leads_to(host.to_canonical())).map(|own| own.address)
     }
 
     /// The address from which any host is spoken to.
@@ -88,10 +160,18 @@ impl Outside {
     pub fn source_towards(&self, host: IpAddr) -> IpAddr {
         match host.to_canonical() {
             // Whoever speaks to itself by its own name does so in that name.
-            host if self.hosts.contains(&host) => host,
+            host if self.has(host) => host,
             host if is_here(host) && host.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
             host if is_here(host) => Ipv6Addr::LOCALHOST.into(),
             host => self.host_towards(host).unwrap_or(host),
+        }
+    }
+
+    /// Lets something be sent, if there is room for it: what finds none is lost, as on any network.
+    pub(super) fn wish(&mut self, wish: Wish) {
+        if self.waiting + wish.length() <= DATAGRAMS_MAX {
+            self.waiting += wish.length();
+            self.wishes.push_back(wish);
         }
     }
 
@@ -106,9 +186,9 @@ impl Outside {
 }
 
 impl Sockets {
-    /// Tells which addresses the cell has on its network, and after which port those begin that nobody chose: elsewhere others remember who had the same addresses before.
-    pub fn set_hosts(&mut self, hosts: Vec<IpAddr>, after: u16) {
-        self.outside.hosts = hosts;
+    /// Tells which card and which addresses the cell has on its network, and after which port those begin that nobody chose: elsewhere others remember who had the same addresses before.
+    pub fn set_card(&mut self, card: Card, hosts: Vec<Host>, after: u16) {
+        (self.outside.card, self.outside.hosts) = (Some(card), hosts);
         self.next_port = GIVEN.start() + after % (GIVEN.end() - GIVEN.start());
     }
 
@@ -131,9 +211,7 @@ impl Sockets {
     /// Takes the next thing that the network shall do.
     pub fn next_wish(&mut self) -> Option<Wish> {
         let wish = self.outside.wishes.pop_front()?;
-        if let Wish::Datagram { bytes, .. } = &wish {
-            self.outside.waiting -= bytes.len();
-        }
+        self.outside.waiting -= wish.length();
         Some(wish)
     }
 
@@ -209,8 +287,8 @@ impl Sockets {
 
     /// The listener that a stranger may come to, and whether it has room.
     #[must_use]
-    pub fn listener_at(&self, here: SocketAddr) -> Option<(SocketId, bool)> {
-        let listener = self.at_address(Style::Stream, CARD, here, None)?;
+    pub fn listener_at(&self, here: SocketAddr, there: SocketAddr) -> Option<(SocketId, bool)> {
+        let listener = self.at_address(Style::Stream, CARD, here, Some(there))?;
         Some((listener, !self.is_full(listener)))
     }
 
@@ -219,7 +297,7 @@ impl Sockets {
     /// # Errors
     /// `ECONNREFUSED`: nobody listens any more, or there is no room. `ENOMEM`.
     pub fn arrive(&mut self, here: SocketAddr, there: SocketAddr) -> Result<SocketId, Errno> {
-        let (listener, _) = self.listener_at(here).filter(|(_, has_room)| *has_room).ok_or(Errno::ECONNREFUSED)?;
+        let (listener, _) = self.listener_at(here, there).filter(|(_, has_room)| *has_room).ok_or(Errno::ECONNREFUSED)?;
         let family = if here.is_ipv4() { Family::Internet4 } else { Family::Internet6 };
         let far = self.open_far(family, there, here)?;
         match self.join(far, listener) {
@@ -238,11 +316,17 @@ impl Sockets {
         let Ok(limit) = self.get(far).map(|socket| socket.options.send_limit(true)) else { return 0 };
         let Ok(socket) = self.get(near) else { return 0 };
         let room = limit.saturating_sub(socket.queue.used()).min(length);
-        if room == 0 || socket.reads_ended && socket.sends_ended {
+        if room == 0 {
             return 0;
         }
         let Ok(socket) = self.get_mut(near) else { return 0 };
         socket.take_in(room, Beside::default(), give).unwrap_or_default()
+    }
+
+    /// Whether a far socket's near one has ended both directions, though it is still open.
+    #[must_use]
+    pub fn is_deaf(&self, far: SocketId) -> bool {
+        self.near(far).and_then(|near| self.get(near).ok()).is_some_and(|socket| socket.reads_ended && socket.sends_ended)
     }
 
     /// Takes bytes out of a far socket's queue, as many as `take` does.
@@ -271,23 +355,15 @@ impl Sockets {
     /// Sends a datagram out.
     pub(super) fn send_outside(&mut self, [from, to]: [SocketAddr; 2], hops: Option<i32>, sending: Sending<'_>) -> Result<usize, Errno> {
         let Sending { length, give, .. } = sending;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
-        bytes.resize(length, 0);
-        let mut filled = 0;
-        while filled < length {
-            match give(&mut bytes[filled..]) {
-                0 => return Err(Errno::EFAULT),
-                more => filled += more,
-            }
-        }
-        // What finds no room is lost, as on any network.
-        if self.outside.waiting + length <= DATAGRAMS_MAX {
-            self.outside.waiting += length;
-            let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
-            self.outside.wishes.push_back(Wish::Datagram { from, to, bytes, hops });
-        }
+        let bytes = gather(length, give)?;
+        let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
+        self.outside.wish(Wish::Datagram { from, to, bytes, hops });
         Ok(length)
+    }
+
+    /// Sends a message of ICMP out.
+    pub(super) fn carry_out(&mut self, message: Message) {
+        self.outside.wish(Wish::Message(message));
     }
 
     /// Whether somebody has a port of UDP, and whether there is room for a datagram.
@@ -300,9 +376,10 @@ impl Sockets {
     /// A datagram has arrived.
     pub fn receive_datagram(&mut self, here: SocketAddr, there: SocketAddr, bytes: &[u8], hops: u8) {
         let Some(target) = self.at_address(Style::Datagram, CARD, here, Some(there)) else { return };
+        let time = self.time();
         let Ok(socket) = self.get_mut(target) else { return };
         let from = Address::Internet(in_family(socket.family, there));
-        let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()), by: CARD };
+        let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()), by: CARD, time };
         // Others of the same batch may have taken the room that there was.
         if socket.queue.used() >= socket.options.receive_buffer {
             return;
@@ -310,16 +387,6 @@ impl Sockets {
         // Without memory it is lost.
         if socket.queue.push_whole(bytes.len(), from, Beside { packet, ..Beside::default() }, &mut giving(bytes)).is_ok() {
             socket.pulse.input();
-        }
-    }
-
-    /// Somebody on the way says that a datagram did not arrive: who is connected there is told.
-    pub fn unreachable(&mut self, here: SocketAddr, there: SocketAddr, error: Errno) {
-        if let Some(id) = self.at_address(Style::Datagram, CARD, here, Some(there))
-            && let Ok(socket) = self.get_mut(id)
-            && socket.remote.as_ref().and_then(Address::internet).map(plain) == Some(there)
-        {
-            socket.fail(error);
         }
     }
 }

@@ -8,6 +8,7 @@ use core::net::IpAddr;
 
 use super::Who;
 use super::address::Address;
+use super::notices::Told;
 use crate::errno::Errno;
 
 /// Bytes of a piece of a stream that more is added to.
@@ -26,6 +27,8 @@ pub struct Packet {
     pub to: Option<IpAddr>,
     /// The number of the interface that it came by.
     pub by: u32,
+    /// When it arrived, in nanoseconds of the wall clock.
+    pub time: Option<u64>,
 }
 
 /// What is sent beside bytes.
@@ -64,6 +67,8 @@ pub struct Received {
     pub who: Option<Who>,
     /// What its packet says.
     pub packet: Packet,
+    /// What it is about, if it is something that was sent and did not arrive.
+    pub told: Option<Box<Told>>,
 }
 
 /// The last byte of a stream that its sender called urgent. It leaves a mark, which no one read goes across.
@@ -280,7 +285,7 @@ impl Queue {
             self.used -= whole + OVERHEAD;
             self.pieces.pop_front().map(|piece| piece.beside.files).unwrap_or_default()
         };
-        Ok(Some(Received { bytes, whole, from, files, who, packet }))
+        Ok(Some(Received { bytes, whole, from, files, who, packet, told: None }))
     }
 
     /// Forgets everything. Returns the files that came with it.

@@ -15,7 +15,7 @@ impl Sockets {
     #[must_use]
     pub fn ready(&self, id: SocketId) -> u16 {
         let Ok(socket) = self.get(id) else { return POLLERR | POLLHUP };
-        let mut ready = if socket.error.is_some() { POLLERR } else { 0 };
+        let mut ready = if socket.error.is_some() || !socket.notices.is_empty() { POLLERR } else { 0 };
         if let State::Listening { waiting, .. } = &socket.state
             && socket.is_tcp()
         {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What goes through sockets.
 
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use super::address::{Address, in_family, plain};
+use super::address::{Address, Link, in_family, plain};
 use super::names::LOOPBACK;
 use super::options::level;
 use super::queue::{Beside, Packet, Received};
@@ -26,6 +27,8 @@ pub enum Destination {
     Unix(SocketId),
     /// This address.
     Internet(SocketAddr),
+    /// Whoever is there at an interface.
+    Link(Link),
 }
 
 /// What is sent: how many bytes, what beside them, and what fills in the bytes, which says how many it did.
@@ -93,7 +96,7 @@ impl Sockets {
     /// Sends. Returns how many bytes: of a stream as many as there is room for. Open files that go with them count from then on.
     ///
     /// # Errors
-    /// `EAGAIN`: there is no room. `EPIPE`, `ECONNRESET`, `ECONNREFUSED`, `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`,
+    /// `EAGAIN`: there is no room. `EOPNOTSUPP`: what leaves the cell is never urgent. `EPIPE`, `ECONNRESET`, `ECONNREFUSED`, `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`,
     /// `EFAULT`, `ENOMEM`.
     pub fn send(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
@@ -102,7 +105,10 @@ impl Sockets {
             (Family::Unix, Style::Packets) => self.send_packet(id, sending),
             (Family::Unix, Style::Datagram) => self.send_datagram(id, to, sending),
             (_, Style::Stream) => self.send_tcp(id, sending),
-            (Family::Internet4 | Family::Internet6, _) => self.send_udp(id, to, sending),
+            (Family::Internet4 | Family::Internet6, _) if socket.is_udp() => self.send_udp(id, to, sending),
+            (Family::Internet4 | Family::Internet6, _) => self.send_message(id, to, sending),
+            (Family::Unix, Style::Raw) => Err(Errno::EOPNOTSUPP),
+            (Family::Packet, _) => self.send_frame(id, to, sending),
             (Family::Netlink, _) => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -129,6 +135,8 @@ impl Sockets {
             return Ok(0);
         }
         let room = match self.get(peer) {
+            // smoltcp knows no urgent bytes.
+            Ok(Socket { far: Some(_), .. }) if sending.urgent => return Err(Errno::EOPNOTSUPP),
             Ok(other) if !(other.reads_ended && other.sends_ended) => limit.saturating_sub(other.queue.used()).min(sending.length),
             // Nobody reads it: that is the answer to the next.
             other => {
@@ -262,10 +270,12 @@ impl Sockets {
             }
             return Ok(sending.length);
         };
+        let time = self.time();
         let other = self.get_mut(target)?;
         let from = Address::Internet(in_family(other.family, from));
         // What finds no room is lost, as on any network.
         if other.queue.used() < other.options.receive_buffer {
+            let packet = Packet { time, ..packet };
             other.queue.push_whole(sending.length, from, Beside { packet, ..Beside::default() }, sending.give)?;
             other.pulse.input();
         }
@@ -273,7 +283,7 @@ impl Sockets {
     }
 
     /// What a packet to an address says of itself: what it is given to say, or what the socket is told to.
-    fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
+    pub(super) fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
         const TTL: u32 = 2;
         const TOS: u32 = 1;
         const HOPS: u32 = 16;
@@ -282,11 +292,11 @@ impl Sockets {
         let (level, hops, class) = if to.is_ipv6() { (level::IPV6, HOPS, CLASS) } else { (level::IP, TTL, TOS) };
         let usual = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
         let said = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| usual(option)));
-        Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()), by: LOOPBACK })
+        Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()), by: LOOPBACK, time: None })
     }
 
     /// The address that a datagram to another comes from.
-    fn source(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
+    pub(super) fn source(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
         let local = plain(self.get(id)?.local.internet().ok_or(Errno::EINVAL)?);
         let host = if local.ip().is_unspecified() { self.outside.source_towards(to.ip()) } else { local.ip() };
         Ok(SocketAddr::new(host, local.port()))
@@ -359,7 +369,7 @@ impl Sockets {
                     _ => Err(Errno::EAGAIN),
                 }
             }
-            Style::Datagram | Style::Packets => {
+            Style::Datagram | Style::Packets | Style::Raw => {
                 if socket.style == Style::Packets && socket.peer().is_none() {
                     return Err(Errno::ENOTCONN);
                 }
@@ -383,6 +393,24 @@ impl Sockets {
         socket.pulse.input();
         socket.queue.push_whole(bytes.len(), from, Beside::default(), &mut give)
     }
+}
+
+/// Fetches all bytes of something that is sent.
+///
+/// # Errors
+/// `EFAULT`: not all are there. `ENOMEM`.
+pub(super) fn gather(length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(length, 0);
+    let mut filled = 0;
+    while filled < length {
+        match give(&mut bytes[filled..]) {
+            0 => return Err(Errno::EFAULT),
+            more => filled += more,
+        }
+    }
+    Ok(bytes)
 }
 
 /// Hands out bytes.

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packet filters in the classic form of BPF, as sockets are given them (`SO_ATTACH_FILTER`): little programs that say how much of a packet is heard.
+//!
+//! A program is checked when it is given: it only jumps forward, to where it has instructions, and ends with an answer; so each runs at most as many steps as it
+//! has instructions.
+
+use alloc::vec::Vec;
+
+use crate::errno::Errno;
+
+/// Instructions of the longest program, as on Linux.
+const PROGRAM_MAX: usize = 4096;
+/// Words that a program may keep.
+const WORDS: usize = 16;
+/// Offsets from here on are Linux's names for what is beside the packet, of which nothing is told.
+const BESIDE: u32 = 0xffe0_0000;
+
+/// Classes of instructions, the lowest three bits.
+const LD: u16 = 0;
+const LDX: u16 = 1;
+const ST: u16 = 2;
+const STX: u16 = 3;
+const ALU: u16 = 4;
+const JMP: u16 = 5;
+const RET: u16 = 6;
+/// The bit that names the index register instead of a number, and the way in which an answer names the accumulator.
+const FROM_X: u16 = 8;
+const FROM_A: u16 = 0x10;
+
+/// Bytes of an instruction.
+pub const INSTRUCTION: usize = 8;
+
+/// An instruction: what is done, how far to jump if something holds and if not, and a number.
+#[derive(Clone, Copy, Debug)]
+struct Instruction {
+    code: u16,
+    yes: u8,
+    no: u8,
+    number: u32,
+}
+
+/// A program that was checked.
+#[derive(Clone, Debug)]
+pub struct Program(Vec<Instruction>);
+
+impl Program {
+    /// Reads a program from its bytes, in the layout of `struct sock_filter`.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is too long or too short, or no program that ends; or it asks for what is beside the packet.
+    pub fn new(bytes: &[u8]) -> Result<Program, Errno> {
+        let instructions: Vec<Instruction> = bytes
+            .chunks_exact(INSTRUCTION)
+            .map(|bytes| Instruction {
+                code: u16::from_le_bytes([bytes[0], bytes[1]]),
+                yes: bytes[2],
+                no: bytes[3],
+                number: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+            })
+            .collect();
+        let ends = instructions.last().is_some_and(|last| last.code & 7 == RET);
+        let is_sound = |(at, instruction): (usize, &Instruction)| instruction.is_sound(instructions.len() - at - 1);
+        if !ends || instructions.len() > PROGRAM_MAX || !instructions.iter().enumerate().all(is_sound) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Program(instructions))
+    }
+
+    /// How many bytes of a packet are heard: none, if it is not.
+    #[must_use]
+    pub fn run(&self, packet: &[u8]) -> usize {
+        let mut machine = Machine { packet, a: 0, x: 0, words: [0; WORDS] };
+        let mut at = 0;
+        // Whoever reads beyond the packet does not want it.
+        while let Some(instruction) = self.0.get(at) {
+            match machine.step(*instruction) {
+                Some(Step::On(more)) => at += 1 + more as usize,
+                Some(Step::Answer(bytes)) => return bytes as usize,
+                None => return 0,
+            }
+        }
+        0
+    }
+}
+
+impl Instruction {
+    /// Whether it is known, with what it names in bounds. `left`: instructions that follow it.
+    fn is_sound(self, left: usize) -> bool {
+        let (size, mode) = (self.code & 0x18, self.code & 0xe0);
+        let is_word = (self.number as usize) < WORDS;
+        match self.code & 7 {
+            // Of the packet at a place or behind the index, a number, a word that was kept, the packet's length.
+            LD => match mode {
+                0x20 | 0x40 => size != 0x18 && self.number < BESIDE,
+                0x00 | 0x80 => size == 0,
+                0x60 => size == 0 && is_word,
+                _ => false,
+            },
+            LDX => match mode {
+                0x00 | 0x80 => size == 0,
+                0x60 => size == 0 && is_word,
+                0xa0 => size == 0x10 && self.number < BESIDE,
+                _ => false,
+            },
+            ST | STX => self.code & !7 == 0 && is_word,
+            ALU => match self.code & 0xf0 {
+                0x30 | 0x90 => self.code & FROM_X != 0 || self.number != 0,
+                0x60 | 0x70 => self.code & FROM_X != 0 || self.number < 32,
+                0x00..=0xa0 => true,
+                _ => false,
+            },
+            JMP => match self.code & 0xf0 {
+                0x00 => (self.number as usize) < left,
+                0x10..=0x40 => usize::from(self.yes) < left && usize::from(self.no) < left,
+                _ => false,
+            },
+            RET => matches!(self.code & 0x18, 0 | FROM_A),
+            // Between the registers.
+            _ => matches!(self.code & 0xf8, 0 | 0x80),
+        }
+    }
+}
+
+/// What an instruction leads to.
+enum Step {
+    /// The next, after so many more.
+    On(u32),
+    /// The end.
+    Answer(u32),
+}
+
+struct Machine<'a> {
+    packet: &'a [u8],
+    a: u32,
+    x: u32,
+    words: [u32; WORDS],
+}
+
+impl Machine<'_> {
+    /// So many bytes of the packet, the first of them highest.
+    fn load(&self, at: u32, size: u16) -> Option<u32> {
+        let bytes = match size {
+            0x00 => 4,
+            0x08 => 2,
+            _ => 1,
+        };
+        let at = at as usize;
+        Some(self.packet.get(at..at.checked_add(bytes)?)?.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
+    }
+
+    fn step(&mut self, Instruction { code, yes, no, number }: Instruction) -> Option<Step> {
+        let length = self.packet.len() as u32;
+        let kept = |words: &[u32; WORDS]| words.get(number as usize).copied();
+        match code & 7 {
+            LD => {
+                self.a = match code & 0xe0 {
+                    0x20 => self.load(number, code & 0x18)?,
+                    0x40 => self.load(self.x.checked_add(number)?, code & 0x18)?,
+                    0x60 => kept(&self.words)?,
+                    0x80 => length,
+                    _ => number,
+                }
+            }
+            LDX => {
+                self.x = match code & 0xe0 {
+                    0x60 => kept(&self.words)?,
+                    0x80 => length,
+                    // The length of an IPv4 header, as its first byte has it.
+                    0xa0 => 4 * (self.load(number, 0x10)? & 0xf),
+                    _ => number,
+                }
+            }
+            ST => *self.words.get_mut(number as usize)? = self.a,
+            STX => *self.words.get_mut(number as usize)? = self.x,
+            ALU => self.a = self.reckon(code, number)?,
+            JMP => {
+                let other = if code & FROM_X != 0 { self.x } else { number };
+                let holds = match code & 0xf0 {
+                    0x00 => return Some(Step::On(number)),
+                    0x10 => self.a == other,
+                    0x20 => self.a > other,
+                    0x30 => self.a >= other,
+                    _ => self.a & other != 0,
+                };
+                return Some(Step::On(if holds { yes } else { no }.into()));
+            }
+            RET => return Some(Step::Answer(if code & FROM_A != 0 { self.a } else { number })),
+            _ if code & 0x80 != 0 => self.a = self.x,
+            _ => self.x = self.a,
+        }
+        Some(Step::On(0))
+    }
+
+    fn reckon(&self, code: u16, number: u32) -> Option<u32> {
+        let other = if code & FROM_X != 0 { self.x } else { number };
+        Some(match code & 0xf0 {
+            0x00 => self.a.wrapping_add(other),
+            0x10 => self.a.wrapping_sub(other),
+            0x20 => self.a.wrapping_mul(other),
+            0x30 => self.a.checked_div(other)?,
+            0x40 => self.a | other,
+            0x50 => self.a & other,
+            0x60 => self.a.checked_shl(other).unwrap_or_default(),
+            0x70 => self.a.checked_shr(other).unwrap_or_default(),
+            0x80 => self.a.wrapping_neg(),
+            0x90 => self.a.checked_rem(other)?,
+            _ => self.a ^ other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+    use crate::errno::Errno;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn bytes(instructions: &[(u16, u8, u8, u32)]) -> Vec<u8> {
+        let each = |(code, yes, no, number): &(u16, u8, u8, u32)| [&code.to_le_bytes()[..], &[*yes, *no], &number.to_le_bytes()].concat();
+        instructions.iter().flat_map(each).collect()
+    }
+
+    /// What clients of DHCP ask for: UDP in IPv4, no fragment, to port 68.
+    const DHCP: [(u16, u8, u8, u32); 11] = [
+        (0x28, 0, 0, 12),
+        (0x15, 0, 8, 0x0800),
+        (0x30, 0, 0, 23),
+        (0x15, 0, 6, 17),
+        (0x28, 0, 0, 20),
+        (0x45, 4, 0, 0x1fff),
+        (0xb1, 0, 0, 14),
+        (0x48, 0, 0, 16),
+        (0x15, 0, 1, 68),
+        (0x06, 0, 0, u32::MAX),
+        (0x06, 0, 0, 0),
+    ];
+
+    #[test]
+    fn a_filter_of_dhcp_hears_answers_and_nothing_else() {
+        let program = Program::new(&bytes(&DHCP)).expect("it ends");
+        let mut frame = [0; 60];
+        (frame[12], frame[14], frame[23], frame[37]) = (8, 0x45, 17, 68);
+        assert_eq!(program.run(&frame), u32::MAX as usize);
+        for (at, byte) in [(12, 6), (23, 6), (21, 1), (37, 67), (14, 0x46)] {
+            let mut other = frame;
+            other[at] = byte;
+            assert_eq!(program.run(&other), 0, "{at}");
+        }
+        assert_eq!(program.run(&frame[..36]), 0);
+    }
+
+    #[test]
+    fn what_does_not_end_is_no_program() {
+        let unsound: [&[(u16, u8, u8, u32)]; 6] = [
+            &[],
+            &[(0x00, 0, 0, 1)],
+            &[(0x05, 0, 0, 1), (0x06, 0, 0, 0)],
+            &[(0x15, 1, 0, 1), (0x06, 0, 0, 0)],
+            &[(0x34, 0, 0, 0), (0x06, 0, 0, 0)],
+            &[(0x20, 0, 0, 0xffff_f000), (0x06, 0, 0, 0)],
+        ];
+        for program in unsound {
+            assert_eq!(Program::new(&bytes(program)).err(), Some(Errno::EINVAL), "{program:?}");
+        }
+        assert_eq!(Program::new(&bytes(&[(0x06, 0, 0, 0); 4097])).err(), Some(Errno::EINVAL));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_passes_the_check_ends(
+            instructions in prop::collection::vec((0..0xb8u16, 0..4u8, 0..4u8, 0..64u32), 1..12),
+            packet in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let whole = [instructions, alloc::vec![(0x16, 0, 0, 0)]].concat();
+            if let Ok(program) = Program::new(&bytes(&whole)) {
+                prop_assert!(program.run(&packet) <= u32::MAX as usize);
+            }
+        }
+    }
+}
