@@ -306,3 +306,40 @@ fn processes_that_share_a_port_get_parts_of_who_comes() {
     child.wait().expect("it is ours");
     assert!(parts.iter().all(|part| *part > 0), "{parts:?}");
 }
+
+#[test]
+fn a_client_of_dhcp_is_given_what_the_cell_has() {
+    if !kvm_is_there() {
+        return;
+    }
+    // What Debian's own script does when it is told of a lease.
+    let script = r#"cat > /tmp/told <<'EOF'
+#!/bin/sh
+echo "$1 $subnet $router $dns"
+case $1 in
+    bound)
+        busybox ifconfig $interface $ip netmask $subnet
+        test "$(busybox ip -4 route show dev $interface)" || busybox ip -4 route add default via $router dev $interface ;;
+    deconfig)
+        busybox ip link set $interface up
+        busybox ip -4 addr flush dev $interface
+        busybox ip -4 route flush dev $interface
+        busybox ip -4 addr show dev $interface | grep -c inet ;;
+esac
+EOF
+chmod 755 /tmp/told
+own=$(busybox ip -4 addr show dev eth0 | grep inet)
+busybox udhcpc -f -n -q -i eth0 -s /tmp/told 2>/tmp/log || cat /tmp/log
+test "$own" = "$(busybox ip -4 addr show dev eth0 | grep inet)" && echo same
+busybox ip -4 route
+busybox ping -c 1 10.77.0.1 | grep -c ttl=64
+busybox ifconfig eth0 10.77.9.9 || busybox ip addr add 10.77.9.9/16 dev eth0"#;
+    let outcome = Case::new("/bin/sh", &["-c", script]).options(&["--net", "gateway"]).cell();
+    let told = "deconfig   \n0\nbound 255.255.0.0 10.77.0.1 10.77.0.1\nsame\ndefault via 10.77.0.1 dev eth0 \n1\n";
+    assert_eq!(text(&outcome.output), told, "{}", outcome.errors);
+    assert!(
+        outcome.errors.contains("SIOCSIFADDR: Operation not permitted")
+            && outcome.errors.contains("RTNETLINK answers: Operation not permitted")
+    );
+    assert!(!outcome.errors.contains("File exists"), "{}", outcome.errors);
+}

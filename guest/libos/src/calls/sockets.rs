@@ -16,7 +16,7 @@ use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
 use crate::files::socket::bpf::{INSTRUCTION, Program};
 use crate::files::socket::icmp::{ANY, ICMP, ICMP6};
 use crate::files::socket::options::{Value, level, option};
-use crate::files::socket::{Family, SocketId, Style, Who};
+use crate::files::socket::{Family, Socket, SocketId, Style, Who};
 use crate::files::status::time;
 use crate::system::System;
 use crate::user::{NANOSECONDS, set_word32, set_words, word32, words};
@@ -323,6 +323,23 @@ fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
     Ok(words)
 }
 
+/// Sets an option that says which packets are heard. Returns whether it is one.
+fn set_heard(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usize) -> Result<bool, Errno> {
+    let is_packet = socket.family == Family::Packet && of == level::SOCKET;
+    match name {
+        FILTER if socket.has_filter(of) => socket.filter = filter(socket.filter, value, length)?,
+        ATTACH_FILTER if is_packet => {
+            let [count, at] = words(value)?;
+            let mut program = vec![0; usize::from(count as u16) * INSTRUCTION];
+            memory::read(at, &mut program)?;
+            socket.program = Some(Program::new(&program)?);
+        }
+        DETACH_FILTER if is_packet => drop(socket.program.take().ok_or(Errno::ENOENT)?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
 /// `setsockopt(fd, level, option, value, length)`.
 pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6]) -> Result<u64, Errno> {
     let id = system.files.socket(fd)?;
@@ -332,8 +349,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     }
     let may_force = system.files.own.who.is_capable(NET_ADMIN);
     let socket = system.files.sockets.get_mut(id)?;
-    if name == FILTER && socket.has_filter(of) {
-        socket.filter = filter(socket.filter, value, length as usize)?;
+    if set_heard(socket, [of, name], value, length as usize)? {
         return Ok(0);
     }
     // Names and structures that change nothing.
@@ -353,16 +369,6 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         (level::PACKET, 1),
         (level::SOCKET, 44),
     ];
-    if of == level::SOCKET && name == ATTACH_FILTER && socket.family == Family::Packet {
-        let [count, at] = words(value)?;
-        let mut program = vec![0; usize::from(count as u16) * INSTRUCTION];
-        memory::read(at, &mut program)?;
-        socket.program = Some(Program::new(&program)?);
-        return Ok(0);
-    }
-    if of == level::SOCKET && name == DETACH_FILTER && socket.family == Family::Packet {
-        return socket.program.take().map(|_| 0).ok_or(Errno::ENOENT);
-    }
     if FREE_FORM.contains(&(of, name)) && (socket.family.is_internet() || of != level::TCP) {
         return Ok(0);
     }
