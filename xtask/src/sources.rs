@@ -91,13 +91,13 @@ fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
         let above = if file.contains(".orig.tar.") { "1" } else { "0" };
         if file.contains(".orig.tar.") || file.contains(".debian.tar.") {
             let packed = match path.extension().and_then(|end| end.to_str()) {
-                Some("bz2") => "-j",
-                Some("gz") => "-z",
-                _ => "-J",
+                Some("bz2") => "bunzip2",
+                Some("gz") => "gunzip",
+                _ => "unxz",
             };
-            let mut tar = Command::new("busybox");
-            tar.args(["tar", "-x", packed, "--strip-components", above, "-C"]).arg(&inside).arg("-f").arg(&path);
-            workspace::run(&mut tar)?;
+            // Some are so old in form that busybox's own tar does not know them.
+            let script = "busybox \"$1\" -c \"$2\" | tar -x --strip-components \"$3\" -C \"$4\"";
+            workspace::run(Command::new("sh").args(["-c", script, "unpack", packed]).arg(&path).arg(above).arg(&inside))?;
         }
     }
     fs::rename(&inside, folder.join(name)).context("moving a source to its place")?;

@@ -8,9 +8,12 @@ mod busybox;
 mod cpython;
 mod go;
 mod kept;
+mod memcached;
 mod perl;
 mod redis;
+mod redis_served;
 mod report;
+mod served;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -54,6 +57,10 @@ enum Suite {
     Perl,
     /// redis's own, from Debian's source package.
     Redis,
+    /// Those of redis that ask a server that runs already, which is in a cell, through the gateway.
+    RedisServed,
+    /// memcached's own, from Debian's source package: in a cell, and through the gateway.
+    Memcached,
 }
 
 impl Suite {
@@ -61,7 +68,7 @@ impl Suite {
     fn limit(self) -> u64 {
         match self {
             Suite::Cpython | Suite::Perl => 60,
-            Suite::Busybox | Suite::Go | Suite::Redis => 300,
+            Suite::Busybox | Suite::Go | Suite::Redis | Suite::RedisServed | Suite::Memcached => 300,
         }
     }
 }
@@ -184,6 +191,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         Suite::Go => (go::title()?, include_str!("suites/go.txt"), go::run(&runner, &options.names)?),
         Suite::Perl => (perl::title()?, include_str!("suites/perl.txt"), perl::run(&runner, &options.names)?),
         Suite::Redis => (redis::title()?, include_str!("suites/redis.txt"), redis::run(&runner, &options.names)?),
+        Suite::RedisServed => {
+            (redis_served::title()?, include_str!("suites/redis-served.txt"), redis_served::run(&runner, &options.names)?)
+        }
+        Suite::Memcached => (memcached::title()?, include_str!("suites/memcached.txt"), memcached::run(&runner, &options.names)?),
     };
     ensure!(!units.is_empty(), "nothing was run");
     let found = kept::Found { limit, units, again: Vec::new() };

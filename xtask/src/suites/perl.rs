@@ -89,7 +89,7 @@ fn switches<'a>(file: &str, text: &str) -> Vec<&'a str> {
 }
 
 /// How a file went by its TAP: each test of the plan must be there and pass, or be expected to fail. `None`: the file was skipped.
-fn verdict(outcome: &Outcome) -> Option<Verdict> {
+pub(super) fn verdict(outcome: &Outcome) -> Option<Verdict> {
     if outcome.is_late() {
         return Some(Verdict::Late);
     }

@@ -7,24 +7,24 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Outcome, Runner, Unit, Verdict};
 use crate::{sources, workspace};
 
-const TCL: &str = "/usr/bin/tclsh";
-const RUN: &str = "tests/test_helper.tcl";
+pub(super) const TCL: &str = "/usr/bin/tclsh";
+pub(super) const RUN: &str = "tests/test_helper.tcl";
 /// What the tests call, as Debian installs it.
 const PROGRAMS: [&str; 5] = ["redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"];
 /// Where units look for ports natively, so that those of a run do not meet, nor what else listens; what joins a cluster listens 10,000 above.
 const FIRST_PORT: usize = 11_000;
 const PORTS: usize = 100;
 /// Units at once: mostly they wait.
-const AT_ONCE: usize = 4;
+pub(super) const AT_ONCE: usize = 4;
 
 /// How tests went, by their names.
-type Verdicts = BTreeMap<String, Verdict>;
+pub(super) type Verdicts = BTreeMap<String, Verdict>;
 
 /// What the document is about.
 pub(super) fn title() -> Result<String> {
@@ -35,14 +35,24 @@ pub(super) fn title() -> Result<String> {
 
 /// Runs units, or all of them.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
+    let place = assemble(runner)?;
+    runner.each(&chosen(&place, names)?, AT_ONCE, |index, name| unit(runner, &place, index, name))
+}
+
+/// Puts the tests together with the programs that are installed; returns where they lie.
+pub(super) fn assemble(runner: &Runner) -> Result<PathBuf> {
     let place = runner.scratch.path().join("redis");
     workspace::run(Command::new("cp").arg("-r").args([&sources::source("redis")?, &place]))?;
     for program in PROGRAMS {
         symlink(Path::new("/usr/bin").join(program), place.join("src").join(program)).context("naming a program")?;
     }
-    let all = workspace::run(Command::new(TCL).args([RUN, "--list-tests"]).current_dir(&place))?;
-    let chosen = if names.is_empty() { all.lines().map(Into::into).collect() } else { names.to_vec() };
-    runner.each(&chosen, AT_ONCE, |index, name| unit(runner, &place, index, name))
+    Ok(place)
+}
+
+/// The units that are named, or all.
+pub(super) fn chosen(place: &Path, names: &[String]) -> Result<Vec<String>> {
+    let all = workspace::run(Command::new(TCL).args([RUN, "--list-tests"]).current_dir(place))?;
+    Ok(if names.is_empty() { all.lines().map(Into::into).collect() } else { names.to_vec() })
 }
 
 /// The tests of a unit. Each run has its own copy of what lies around them, since they leave files there.
@@ -61,7 +71,7 @@ fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<U
 }
 
 /// Compares how tests went: those that natively passed or failed, by name, with the same in a cell.
-fn compare(native: Verdicts, cell: &Verdicts, whole: &Outcome) -> Vec<Unit> {
+pub(super) fn compare(native: Verdicts, cell: &Verdicts, whole: &Outcome) -> Vec<Unit> {
     let missing = if whole.is_late() { Verdict::Late } else { Verdict::Failed("it was not run".into()) };
     let unit = |(name, native): (String, Verdict)| {
         let cell = match native {
@@ -74,13 +84,13 @@ fn compare(native: Verdicts, cell: &Verdicts, whole: &Outcome) -> Vec<Unit> {
 }
 
 /// How many of the units pass, natively and in a cell, in words.
-fn counts(units: &[Unit]) -> String {
+pub(super) fn counts(units: &[Unit]) -> String {
     let passed = |verdict: fn(&Unit) -> &Verdict| units.iter().filter(|unit| *verdict(unit) == Verdict::Passed).count();
     format!("{} tests pass natively, {} of them in a cell", passed(|unit| &unit.native), passed(|unit| &unit.cell))
 }
 
 /// How each test went, as lines such as `[ok]: NAME (3 ms)` say; one that was made several times passed if it passed each time.
-fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
+pub(super) fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
     let mut all = Verdicts::new();
     let said = plain(&outcome.said);
     let mut lines = said.lines().peekable();
