@@ -27,6 +27,13 @@ pub const fn header(length: usize) -> [u8; HEADER] {
     (length as u64).to_le_bytes()
 }
 
+/// How long the frame is that a header begins, where so many bytes of its batch follow the header. `None`: that is no frame.
+#[must_use]
+pub fn length(header: &[u8; HEADER], left: usize) -> Option<usize> {
+    let length = usize::try_from(u64::from_le_bytes(*header)).ok()?;
+    ((ETHERNET_HEADER..=FRAME_MAX).contains(&length) && length <= left).then_some(length)
+}
+
 /// The frames of a batch, one after the other: where each lies in it. It ends at the first that is none: too short, too long, or beyond the batch's end.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
@@ -58,12 +65,9 @@ impl Iterator for Frames<'_> {
     type Item = core::ops::Range<usize>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let word = self.batch.get(self.next..)?.first_chunk::<HEADER>()?;
-        let length = usize::try_from(u64::from_le_bytes(*word)).ok()?;
+        let header = self.batch.get(self.next..)?.first_chunk::<HEADER>()?;
         let start = self.next + HEADER;
-        if !(ETHERNET_HEADER..=FRAME_MAX).contains(&length) || length > self.batch.len() - start {
-            return None;
-        }
+        let length = length(header, self.batch.len() - start)?;
         // The last frame need not be filled up.
         self.next = (self.next + room(length)).min(self.batch.len());
         Some(start..start + length)

@@ -199,6 +199,17 @@ impl Arena {
         unsafe { std::ptr::copy(source, target, FRAME_SIZE) }
     }
 
+    /// Copies so many bytes of one frame, from an offset on, over those of another, or of the same.
+    ///
+    /// # Panics
+    /// The bytes are not all in their frames.
+    pub fn copy_part(&self, from: (FrameId, usize), to: (FrameId, usize), length: usize) {
+        let source = self.pointer(from.0, from.1, length, 1);
+        let target = self.pointer(to.0, to.1, length, 1);
+        // SAFETY: both have that many bytes (checked) and no Rust object lies there; `copy` allows them to overlap.
+        unsafe { std::ptr::copy(source, target, length) }
+    }
+
     /// Gives the memory of a stretch back to the host; it reads zero from now on. Every translation of its frames is dropped.
     ///
     /// # Panics
@@ -245,6 +256,16 @@ mod tests {
         arena.store_table(copy, &arena.load_table(table));
         assert_eq!(arena.load_table(copy), arena.load_table(table));
         assert_eq!(arena.load(copy, EntryIndex::new(511)), 7);
+    }
+
+    #[test]
+    fn a_part_of_a_frame_is_copied_to_where_it_shall_go() {
+        let arena = Arena::new(PageCount(1)).expect("a small mapping");
+        arena.write(FrameId(1), 4090, b"abcdef");
+        arena.copy_part((FrameId(1), 4091), (FrameId(2), 7), 5);
+        let mut bytes = [0; 7];
+        arena.read(FrameId(2), 6, &mut bytes);
+        assert_eq!(bytes, *b"\0bcdef\0");
     }
 
     #[test]

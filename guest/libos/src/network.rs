@@ -327,18 +327,7 @@ impl Network {
             return true;
         }
         let stack = &mut self.stack;
-        let mut carried = 0;
-        if waiting > 0 {
-            carried = sockets.send_on(far, waiting, &mut |room| {
-                let mut filled = 0;
-                stack.receive(id, &mut |bytes| {
-                    let count = bytes.len().min(room.len() - filled);
-                    room[filled..filled + count].copy_from_slice(&bytes[..count]);
-                    filled += count;
-                    count
-                })
-            });
-        }
+        let carried = stack.receive(id, &mut |bytes| sockets.send_on(far, bytes));
         let is_over = stack.readable(id) == 0 && stack.has_finished(id);
         if is_over {
             sockets.finished(far);

@@ -4,14 +4,14 @@
 use super::{Config, OperatorError};
 use crate::cell::end::{End, Outcome};
 use crate::cell::{Cell, CellId, Resumption, State as CellState};
-use crate::device::card::Card;
+use crate::device::card::{Card, Means, Neighbours};
 use crate::device::console::Console;
 use crate::device::disk::Disk;
 use crate::limits::{FEW_ALARMS, MAX_CELLS, SWEEP_PIECE};
 use crate::memory::copy::CopyError;
 use crate::memory::sweep::Hand;
-use crate::memory::{Frames, Shortage};
-use crate::network::Networks;
+use crate::memory::{Frames, Shortage, SpaceSet};
+use crate::network::{Networks, Owner};
 use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
 use pando_abi::Event;
@@ -19,6 +19,7 @@ use pando_machine::{Machine, Nanos, PageCount};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::iter;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,14 +40,14 @@ impl Occupant {
     ///
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
-    pub(super) fn serve(&mut self, frames: &mut Frames, networks: &mut Networks, now: Nanos) -> Result<(), CopyError> {
+    pub(super) fn serve(&mut self, means: &mut Means<'_>) -> Result<(), CopyError> {
         for device in iter::once(&mut self.console).chain(self.channel.as_deref_mut()) {
-            if device.serve(frames, &mut self.cell.memory)? {
+            if device.serve(means.frames, &mut self.cell.memory)? {
                 self.cell.events = self.cell.events.with(Event::Console);
             }
         }
         if let Some(card) = &mut self.card
-            && card.serve(frames, &mut self.cell.memory, networks, now)?
+            && card.serve(&mut self.cell.memory, means)?
         {
             self.cell.events = self.cell.events.with(Event::Network);
         }
@@ -66,6 +67,21 @@ enum Place {
     Living(Box<Occupant>),
     /// Until the operator has taken note.
     Ended(Box<Outcome>),
+}
+
+/// All cells but the one whose rings are served.
+struct Others<'a>(&'a mut [(u32, Place)]);
+
+impl Neighbours for Others<'_> {
+    fn at_rest(&mut self, owner: &Owner) -> Option<(&mut Card, &mut SpaceSet)> {
+        let Owner::Cell(id) = owner else { return None };
+        let (_, place) = self.0.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)?;
+        let Place::Living(occupant) = place else { return None };
+        let Occupant { cell, card, .. } = occupant.as_mut();
+        // Where a page was just copied for a write, the vCPU may still have to see it.
+        let rests = matches!(cell.state, CellState::Idle { .. } | CellState::Ready | CellState::Spent { .. }) && cell.unconfirmed.is_none();
+        card.as_deref_mut().filter(|_| rests).map(|card| (card, &mut cell.memory))
+    }
 }
 
 /// What a vCPU runs.
@@ -215,7 +231,7 @@ impl State {
     pub(super) fn forget(&mut self, id: CellId) -> Option<Outcome> {
         self.outcome(id)?;
         let (generation, place) = &mut self.places[id.index as usize];
-        let Place::Ended(outcome) = std::mem::replace(place, Place::Empty) else { return None };
+        let Place::Ended(outcome) = mem::replace(place, Place::Empty) else { return None };
         *generation = generation.wrapping_add(1);
         self.empty.push(id.index);
         Some(*outcome)
@@ -274,10 +290,12 @@ impl State {
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
     pub(super) fn serve_rings(&mut self, id: CellId, now: Nanos) -> Result<(), CopyError> {
         let State { places, frames, networks, .. } = self;
-        let served = match places.get_mut(id.index as usize) {
-            Some((generation, Place::Living(occupant))) if *generation == id.generation => occupant.serve(frames, networks, now),
-            _ => Ok(()),
-        };
+        let index = id.index as usize;
+        let own = places.get_mut(index).filter(|(generation, place)| *generation == id.generation && matches!(place, Place::Living(_)));
+        // It leaves its place meanwhile, because what it sends may go straight into others' memory.
+        let Some(Place::Living(mut occupant)) = own.map(|(_, place)| mem::replace(place, Place::Empty)) else { return Ok(()) };
+        let served = occupant.serve(&mut Means { frames, networks, neighbours: &mut Others(places), now });
+        self.places[index].1 = Place::Living(occupant);
         self.wake_receivers();
         served
     }
@@ -303,7 +321,7 @@ impl State {
         self.alarms.push(Reverse((until, id)));
         // Cells that were woken otherwise, or ended, leave theirs behind; a cell that still waits has one.
         if self.alarms.len() > 2 * self.places.len() + FEW_ALARMS {
-            let mut alarms = std::mem::take(&mut self.alarms);
+            let mut alarms = mem::take(&mut self.alarms);
             alarms.retain(|Reverse((until, id))| self.awaits(*id, *until).is_some());
             self.alarms = alarms;
         }
@@ -345,7 +363,7 @@ impl State {
         if *generation != id.generation || !matches!(place, Place::Living(_)) {
             return;
         }
-        let Place::Living(occupant) = std::mem::replace(place, Place::Empty) else { return };
+        let Place::Living(occupant) = mem::replace(place, Place::Empty) else { return };
         occupant.close();
         let mut cell = occupant.cell;
         let account = cell.memory.account();

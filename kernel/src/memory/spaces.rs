@@ -439,8 +439,7 @@ impl SpaceSet {
     /// # Errors
     /// They are not all mapped, or may not be read.
     pub fn read(&mut self, frames: &Frames, address: u64, bytes: &mut [u8], behalf: Behalf) -> Result<(), CopyError> {
-        let (slot, offset) = in_one_slot(address, bytes.len())?;
-        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        let (tree, _, offset) = self.part(address, bytes.len())?;
         tree.read(frames, offset, bytes, behalf)
     }
 
@@ -449,10 +448,16 @@ impl SpaceSet {
     /// # Errors
     /// They are not all mapped, or may not be written, or there is no memory for them.
     pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], behalf: Behalf) -> Result<(), CopyError> {
-        let account = self.account;
-        let (slot, offset) = in_one_slot(address, bytes.len())?;
-        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        let (tree, account, offset) = self.part(address, bytes.len())?;
         tree.write(frames, account, offset, bytes, behalf)
+    }
+
+    /// The tree in which so many bytes of the running space lie, who pays for its pages, and where in it the bytes are.
+    pub(super) fn part(&mut self, address: u64, length: usize) -> Result<(&mut Tree, AccountId, u64), CopyError> {
+        let account = self.account;
+        let (slot, offset) = in_one_slot(address, length)?;
+        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        Ok((tree, account, offset))
     }
 
     /// Copies bytes into mapped pages, from `within` bytes into the first of them on, whatever the program may do with them.
@@ -473,9 +478,7 @@ impl SpaceSet {
     /// # Errors
     /// Nothing is mapped there, or there is no memory for it.
     pub fn own(&mut self, frames: &mut Frames, address: u64) -> Result<(), CopyError> {
-        let account = self.account;
-        let (slot, offset) = in_one_slot(address, 1)?;
-        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        let (tree, account, offset) = self.part(address, 1)?;
         tree.make_own(frames, account, offset / PAGE_SIZE)
     }
 

@@ -6,6 +6,7 @@
 
 use super::address::Addresses;
 use crate::limits::MAX_NEIGHBOUR_OPTIONS;
+use pando_abi::frame::ETHERNET_HEADER;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -15,7 +16,7 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Whether a frame says truly who sends it.
 #[must_use]
 pub(super) fn is_honest(frame: &[u8], own: &Addresses) -> bool {
-    let Some((header, packet)) = frame.split_first_chunk::<{ pando_abi::frame::ETHERNET_HEADER }>() else { return false };
+    let Some((header, packet)) = frame.split_first_chunk::<{ ETHERNET_HEADER }>() else { return false };
     let [_, _, _, _, _, _, source @ .., kind_high, kind_low] = *header;
     source == own.mac.0
         && match [kind_high, kind_low] {
@@ -24,6 +25,14 @@ pub(super) fn is_honest(frame: &[u8], own: &Addresses) -> bool {
             IPV6 => is_honest_ipv6(packet, own),
             _ => false,
         }
+}
+
+/// Whether the first bytes of a frame, a hundred or all of it, show everything that [`is_honest`] looks at.
+pub(super) fn shows_all(head: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    let kind = head.get(12..ETHERNET_HEADER);
+    kind == Some(&IPV4) || kind == Some(&IPV6) && head.get(ETHERNET_HEADER + 6).is_some_and(|next| [TCP, UDP].contains(next))
 }
 
 /// The sender's two addresses; none of IP where a card asks whether an address is free.

@@ -61,12 +61,17 @@ impl Wire {
         Wire { link, random: Rng::with_seed(seed), free_at: Nanos(0), under_way: 0 }
     }
 
+    /// Whether frames are across as soon as they are sent.
+    pub(super) fn is_perfect(&self) -> bool {
+        self.link == Link::default()
+    }
+
     /// Sends a frame of so many bytes across.
     pub(super) fn cross(&mut self, bytes: usize, now: Nanos) -> Crossing {
-        let Wire { link, random, .. } = self;
-        if *link == Link::default() {
+        if self.is_perfect() {
             return Crossing::Now;
         }
+        let Wire { link, random, .. } = self;
         if self.under_way + bytes > LINK_BYTES {
             return Crossing::Full;
         }

@@ -69,6 +69,11 @@ impl Listeners {
         self.list.len()
     }
 
+    /// Whether nobody listens.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.iter().all(Option::is_none)
+    }
+
     /// The switch carries a frame.
     pub(super) fn hear(&mut self, frame: &Bytes, now: Nanos) {
         self.list.iter_mut().flatten().for_each(|listener| listener.hear(frame, now));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Networks: switches that carry Ethernet frames between cells, and between cells and *stations*, which are the host's.
 //!
-//! Everything here lies under the kernel lock. Every queue that a frame stands in holds the same bytes. It passes the
+//! Everything here lies under the kernel lock. Every queue that a frame stands in holds the same bytes, which lie in one of some [buffers](buffers) that are used again. It passes the
 //! sender's [guard](guard), crosses its [link](link) and is put into the [queues](queue) of whom it is for. Nobody waits: what finds no room is dropped and counted, and what is dropped is
-//! of whoever takes most room.
+//! of whoever takes most room. A frame that would stand in one queue alone, and be first there, may go from memory to memory instead: [`Networks::shortcut`] says to whom.
 
 pub mod address;
+pub mod buffers;
 mod guard;
 pub mod link;
 mod listener;
@@ -18,6 +19,7 @@ use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
 use crate::limits::MAX_NETWORKS;
 use address::{Addresses, Pool};
+use buffers::Buffers;
 use bytes::Bytes;
 use link::Link;
 use pando_machine::Nanos;
@@ -77,6 +79,8 @@ pub(crate) enum Owner {
 /// All networks.
 #[derive(Default)]
 pub(crate) struct Networks {
+    /// Where frames lie.
+    pub(crate) buffers: Buffers,
     switches: Vec<Switch>,
     named: BTreeMap<String, NetworkId>,
     /// Cells for whom frames have arrived, and who were not told yet.
@@ -151,6 +155,20 @@ impl Networks {
     pub(crate) fn send(&mut self, port: PortId, frame: Bytes, now: Nanos) -> usize {
         let Networks { switches, woken, .. } = self;
         switches.get_mut(port.network.0 as usize).map_or(1, |switch| switch.send(port.index, frame, now, woken))
+    }
+
+    /// To whom a frame of so many bytes that begins with `head` may go at once, from memory to memory, with the port there. `None`: it must be sent.
+    pub(crate) fn shortcut(&self, port: PortId, head: &[u8], length: usize) -> Option<(PortId, &Owner)> {
+        let (index, owner) = self.switches.get(port.network.0 as usize)?.shortcut(port.index, head, length)?;
+        Some((PortId { index, ..port }, owner))
+    }
+
+    /// A frame of so many bytes has gone that way. `is_news`: whoever has it must be told.
+    pub(crate) fn note_shortcut(&mut self, from: PortId, to: PortId, length: usize, is_news: bool) {
+        let Networks { switches, woken, .. } = self;
+        let switch = switches.get_mut(from.network.0 as usize);
+        let cell = switch.and_then(|switch| switch.note_shortcut(from.index, to.index, length));
+        woken.extend(cell.filter(|_| is_news));
     }
 
     /// The next frame that waits at a port, which stays there.

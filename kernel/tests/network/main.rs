@@ -5,4 +5,5 @@ mod batches;
 mod bench;
 mod hostile;
 mod links;
+mod shortcuts;
 mod stations;

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use pando_gateway::{Outlet, Station};
+use pando_kernel::network::buffers::Buffers;
 use pando_kernel::{CellId, Kernel};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,11 +25,21 @@ pub(crate) struct Plug {
     /// Bytes that may be said before somebody looks what waits.
     credit: u64,
     room: Vec<u8>,
+    buffers: Buffers,
 }
 
 impl Plug {
     pub(crate) fn new(station: Arc<pando_kernel::Station>, kernel: Arc<Kernel>, cell: CellId) -> Plug {
-        Plug { station, kernel, cell, arrived: VecDeque::new(), said: Vec::new(), credit: WAITING, room: Vec::new() }
+        Plug {
+            station,
+            kernel,
+            cell,
+            arrived: VecDeque::new(),
+            said: Vec::new(),
+            credit: WAITING,
+            room: Vec::new(),
+            buffers: Buffers::default(),
+        }
     }
 
     /// Looks how much more the link and the cell's port hold. Whoever is gone holds as much as one likes.
@@ -56,7 +67,7 @@ impl Outlet for Plug {
 
     fn commit(&mut self, length: usize) {
         self.credit = self.credit.saturating_sub(length as u64 + PART);
-        self.said.push(Bytes::copy_from_slice(self.room.get(..length).unwrap_or_default()));
+        self.said.push(self.buffers.copy(self.room.get(..length).unwrap_or_default()));
         if self.said.len() >= BATCH {
             self.flush();
         }

@@ -310,17 +310,18 @@ impl Sockets {
     }
 
     /// Sends on what has arrived for a far socket's near one, as far as there is room. Returns how much.
-    pub fn send_on(&mut self, far: SocketId, length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
+    pub fn send_on(&mut self, far: SocketId, bytes: &[u8]) -> usize {
         let Some(near) = self.near(far) else { return 0 };
         // By the measure of `has_room`: what is left behind is asked for again when that says so.
         let Ok(limit) = self.get(far).map(|socket| socket.options.send_limit(true)) else { return 0 };
         let Ok(socket) = self.get(near) else { return 0 };
-        let room = limit.saturating_sub(socket.queue.used()).min(length);
+        let room = limit.saturating_sub(socket.queue.used()).min(bytes.len());
         if room == 0 {
             return 0;
         }
         let Ok(socket) = self.get_mut(near) else { return 0 };
-        socket.take_in(room, Beside::default(), give).unwrap_or_default()
+        socket.pulse.input();
+        socket.queue.push_bytes(&bytes[..room])
     }
 
     /// Whether a far socket's near one has ended both directions, though it is still open.

@@ -126,15 +126,11 @@ impl Queue {
         let Beside { mut files, who, .. } = beside;
         let mut done = 0;
         while done < room {
-            let joins = |last: &Piece| last.bytes.len() < last.bytes.capacity() && last.beside.files.is_empty() && last.beside.who == who;
-            if !files.is_empty() || !self.pieces.back().is_some_and(joins) {
-                let mut bytes = Vec::new();
-                if bytes.try_reserve_exact((room - done).clamp(PAGE, 4 * PAGE)).is_err() {
-                    return if done > 0 { Ok(done) } else { Err(Errno::ENOMEM) };
-                }
-                self.pieces.push_back(Piece { bytes, read: 0, from: None, beside: Beside { who, ..Beside::default() } });
-            }
-            let Some(last) = self.pieces.back_mut() else { break };
+            let last = match self.open_piece(room - done, files.is_empty(), who) {
+                Ok(last) => last,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            };
             let (filled, wanted) = fill(&mut last.bytes, room - done, give);
             if last.bytes.is_empty() {
                 self.pieces.pop_back();
@@ -149,6 +145,32 @@ impl Queue {
             }
         }
         Ok(done)
+    }
+
+    /// Adds bytes that the libOS has itself to a stream, as far as there is memory: unlike [`Queue::push`] it need not clear the room for them first. Returns how many.
+    pub fn push_bytes(&mut self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        while !rest.is_empty()
+            && let Ok(last) = self.open_piece(rest.len(), true, Who::default())
+        {
+            let (first, later) = rest.split_at(rest.len().min(last.bytes.capacity() - last.bytes.len()));
+            last.bytes.extend_from_slice(first);
+            rest = later;
+        }
+        let done = bytes.len() - rest.len();
+        self.used += done;
+        done
+    }
+
+    /// The piece of a stream that `who`'s next bytes go into, of which there are so many: the last, if that has room and they may join it, or a new one.
+    fn open_piece(&mut self, bytes: usize, may_join: bool, who: Who) -> Result<&mut Piece, Errno> {
+        let joins = |last: &Piece| last.bytes.len() < last.bytes.capacity() && last.beside.files.is_empty() && last.beside.who == who;
+        if !may_join || !self.pieces.back().is_some_and(joins) {
+            let mut room = Vec::new();
+            room.try_reserve_exact(bytes.clamp(PAGE, 4 * PAGE)).map_err(|_| Errno::ENOMEM)?;
+            self.pieces.push_back(Piece { bytes: room, read: 0, from: None, beside: Beside { who, ..Beside::default() } });
+        }
+        self.pieces.back_mut().ok_or(Errno::ENOMEM)
     }
 
     /// Adds an urgent byte to a stream: into it, or beside it.
