@@ -30,8 +30,10 @@ pub struct Config {
     pub memory: usize,
     /// How many connections may be open at once.
     pub connections: usize,
-    /// How many strangers may knock at once: of more, who has knocked longest is forgotten.
+    /// How many strangers may knock at once: of more, who has knocked longest is forgotten. Two KiB each, at most.
     pub half_open: usize,
+    /// How many connections that are over may answer what was lost at their end: of more, those that ended first are forgotten. A few hundred bytes each.
+    pub lingering: usize,
 }
 
 impl Config {
@@ -50,6 +52,7 @@ impl Config {
             memory: 128 << 20,
             connections: 65_536,
             half_open: 4096,
+            lingering: 16_384,
         }
     }
 }

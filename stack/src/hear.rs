@@ -84,8 +84,8 @@ impl Stack {
             return self.hear_stranger(&tuple, packet, &repr, context);
         }
         if let Some(word) = self.lingering.get(&tuple, context.now) {
-            // A new connection between the same ends begins past where the old one ended.
-            if !(is_knock && repr.seq_number > word.acknowledged) {
+            let is_new = is_knock && (repr.seq_number > word.acknowledged || self.lingering.is_quiet(&tuple, context.now));
+            if !is_new {
                 if repr.control != TcpControl::Rst && repr.segment_len() > 0 {
                     self.say_last_word(&tuple, word, context.from, context.outlet);
                     self.lingering.add(tuple, word, context.now);

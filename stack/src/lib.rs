@@ -20,7 +20,7 @@
 //!
 //! - A byte and its echo take six looks at connections with 2 open, and six with 5,000 (`many.rs`). 100,000 connections leave nothing behind.
 //! - smoltcp asks for one neighbour in a second, all together; so neighbours are the stack's own (`neighbours.rs`).
-//! - It has no backlog, and a socket's buffers never change. A stranger is some hundred bytes (`strangers.rs`), and so is a connection that is over
+//! - It has no backlog, and a socket's buffers never change. A stranger is a KiB or two (`strangers.rs`), a connection that is over some hundred bytes
 //!   (`lingering.rs`); new connections' buffers shrink as memory fills (`sockets.rs`).
 //! - It throws away segments of which half is news. Two sides that send again at once then wait without end; mended in `mend.rs`. Its clock stops when an end that
 //!   is under way alone seems lost, and when the window closes while something under way is lost; kept going in `connection.rs`. All were found by

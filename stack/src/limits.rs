@@ -26,8 +26,9 @@ pub(crate) const OPENING: u64 = 127 * SECOND;
 
 /// How long an ended connection answers what was lost at its end: Linux's minute.
 pub(crate) const LINGER: u64 = 60 * SECOND;
-/// How many do, each of a hundred bytes: of more, those that ended first are forgotten.
-pub(crate) const LINGERING: usize = 16_384;
+/// How long before anybody may knock from the same end again: longer than packets are under way here, between cells and to the gateway. Before that, only who begins
+/// past where the old connection ended.
+pub(crate) const QUIET: u64 = SECOND;
 /// How long the other side of a connection that nobody here knows any more may keep its half open: Linux's `tcp_fin_timeout`.
 pub(crate) const HALF_CLOSED: u64 = 60 * SECOND;
 /// How long the other side of a connection whose end here is closed may take nothing of what is left to be said, though it answers: some minutes, as on Linux.

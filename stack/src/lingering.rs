@@ -20,11 +20,12 @@ pub(crate) struct LastWord {
 pub(crate) struct Lingering {
     all: BTreeMap<Tuple, (LastWord, u64)>,
     order: VecDeque<(u64, Tuple)>,
+    bound: usize,
 }
 
 impl Lingering {
-    pub(crate) const fn new() -> Self {
-        Self { all: BTreeMap::new(), order: VecDeque::new() }
+    pub(crate) const fn new(bound: usize) -> Self {
+        Self { all: BTreeMap::new(), order: VecDeque::new(), bound }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -35,7 +36,7 @@ impl Lingering {
         let until = now.saturating_add(limits::LINGER);
         self.all.insert(tuple, (word, until));
         self.order.push_back((until, tuple));
-        if self.order.len() > limits::LINGERING {
+        if self.order.len() > self.bound {
             self.forget_first();
         }
     }
@@ -43,6 +44,12 @@ impl Lingering {
     pub(crate) fn get(&mut self, tuple: &Tuple, now: u64) -> Option<LastWord> {
         self.expire(now);
         self.all.get(tuple).map(|(word, _)| *word)
+    }
+
+    /// Whether nothing can be under way any more of a connection that is over.
+    pub(crate) fn is_quiet(&self, tuple: &Tuple, now: u64) -> bool {
+        let until = self.all.get(tuple).map_or(0, |(_, until)| *until);
+        now.saturating_add(limits::LINGER).saturating_sub(until) >= limits::QUIET
     }
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) {

@@ -65,7 +65,7 @@ impl Stack {
             agenda: Agenda::new(),
             strangers: Strangers::new(config.half_open, capabilities.clone()),
             sockets: Sockets::new(buffer, config.memory),
-            lingering: Lingering::new(),
+            lingering: Lingering::new(config.lingering),
             news: News::new(),
             counts: Counts::default(),
             seed: config.seed,

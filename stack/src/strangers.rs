@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those who knock: connections that are half open, each a few hundred bytes, whatever the size of a connection's buffers.
+//! Those who knock: connections that are half open, each one or two KiB, whatever the size of a connection's buffers.
 //!
 //! smoltcp has no backlog and cannot change a socket's buffers, so a stranger gets no socket that is kept. Its knock (SYN) is given to a socket almost without buffers, whose
 //! answer is sent, with the windows that a real one would have; the socket is thrown away. When the stranger proves that it heard the answer, a

@@ -5,3 +5,4 @@ pub mod asm;
 pub mod disk;
 pub mod lab;
 pub mod model;
+pub mod mutate;

@@ -2,7 +2,7 @@
 //! A cell that is a stack driven by a test, behind a gateway that runs on a thread of its own.
 
 use crate::wire::{End, cable};
-use pando_gateway::{Forward, Gateway, Handle, Inside, Report, Rule, Station};
+use pando_gateway::{Forward, Gateway, Handle, Inside, Outlet, Report, Rule, Station};
 use pando_stack::{Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, Obstacle, Stack, TcpOptions, Tuple, Verdict};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -221,6 +221,29 @@ impl Cell {
             )
         };
         self.connections.iter().filter(|(_, connection)| !connection.closed).map(state).collect()
+    }
+
+    /// Takes note of the frames that it says from now on.
+    pub fn record(&mut self) {
+        self.end.recording = Some(Vec::new());
+    }
+
+    /// The frames that were noted.
+    pub fn recorded(&mut self) -> Vec<Vec<u8>> {
+        self.end.recording.take().unwrap_or_default()
+    }
+
+    /// Says a frame that it has not made, as soon as there is room for it, and hears no answers.
+    pub fn blurt(&mut self, frame: &[u8]) {
+        loop {
+            while self.end.receive().is_some() {}
+            if let Some(room) = self.end.room(frame.len()) {
+                room.copy_from_slice(frame);
+                return self.end.commit(frame.len());
+            }
+            // The gateway has its turn.
+            std::thread::yield_now();
+        }
     }
 
     /// Lives until a connection is over, in whatever way.

@@ -4,6 +4,7 @@
 mod cell;
 mod connections;
 mod datagrams;
+mod hostile;
 mod names;
 mod wire;
 

@@ -36,13 +36,15 @@ pub struct End {
     /// Who is woken by what is said here.
     other: Option<Handle>,
     room: Vec<u8>,
+    /// What was said here, if somebody wants to know.
+    pub recording: Option<Vec<Vec<u8>>>,
 }
 
 /// The cell's end, and the gateway's.
 pub fn cable(gateway: Handle) -> [End; 2] {
     let [out, back] = [Arc::<Direction>::default(), Arc::default()];
-    let cell = End { hears: Arc::clone(&back), says: Arc::clone(&out), other: Some(gateway), room: Vec::new() };
-    [cell, End { hears: out, says: back, other: None, room: Vec::new() }]
+    let cell = End { hears: Arc::clone(&back), says: Arc::clone(&out), other: Some(gateway), room: Vec::new(), recording: None };
+    [cell, End { hears: out, says: back, other: None, room: Vec::new(), recording: None }]
 }
 
 impl Outlet for End {
@@ -55,6 +57,9 @@ impl Outlet for End {
     }
 
     fn commit(&mut self, length: usize) {
+        if let Some(recording) = &mut self.recording {
+            recording.push(self.room[..length].to_vec());
+        }
         self.says.frames.lock().expect("nobody panics with it").push_back(self.room[..length].to_vec());
         self.says.arrived.notify_one();
         if let Some(other) = &self.other {

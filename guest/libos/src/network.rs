@@ -32,6 +32,16 @@ const BUFFER: usize = 256 << 10;
 /// What part of the cell's memory all connections together may keep: one in so many.
 const MEMORY_PART: usize = 8;
 
+/// What part of it strangers that knock may keep, and connections that are over: one in so many, each.
+const OTHERS_PART: usize = 16;
+
+/// Ports that are tried for a connection of a socket that did not choose its own: more than the stack remembers connections.
+const PORTS_TRIED: usize = 1 << 15;
+
+/// What a stranger takes at most, and what a connection that is over does.
+const STRANGER: usize = 2 << 10;
+const LINGERING: usize = 512;
+
 /// The stack, with what is known of its connections.
 pub struct Network {
     stack: Stack,
@@ -128,13 +138,17 @@ impl Network {
         };
         let card = outside::Card { mac: [a, b, c, d, e, f], mtu: shown.mtu as usize };
         sockets.set_card(card, addresses.iter().map(own).collect(), seed as u16);
+        let memory = (registers::memory().quota * PAGE_SIZE) as usize;
+        let most = Config::new([0; 6], 0);
         let config = Config {
             addresses,
             gateway4: routers.iter().find_map(|router| if let IpAddr::V4(router) = router { Some(*router) } else { None }),
             gateway6: routers.iter().find_map(|router| if let IpAddr::V6(router) = router { Some(*router) } else { None }),
             mtu: shown.mtu as usize,
             buffer: BUFFER,
-            memory: (registers::memory().quota * PAGE_SIZE) as usize / MEMORY_PART,
+            memory: memory / MEMORY_PART,
+            half_open: most.half_open.min(memory / OTHERS_PART / STRANGER),
+            lingering: most.lingering.min(memory / OTHERS_PART / LINGERING),
             ..Config::new([a, b, c, d, e, f], seed)
         };
         Some(Network { stack: Stack::new(config, now), sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
@@ -243,7 +257,16 @@ impl Network {
         match wish {
             Wish::Connect { far, from, to } => {
                 let options = sockets.near(far).and_then(|near| sockets.get(near).ok()).map(options).unwrap_or_default();
-                match self.stack.connect(Tuple { local: from, remote: to }, options, now) {
+                let (mut local, mut begun) = (from, self.stack.connect(Tuple { local: from, remote: to }, options, now));
+                for _ in 0..PORTS_TRIED {
+                    if begun != Err(pando_stack::Error::InUse) {
+                        break;
+                    }
+                    let Some(other) = sockets.change_port(far).filter(|other| *other != local) else { break };
+                    local = other;
+                    begun = self.stack.connect(Tuple { local, remote: to }, options, now);
+                }
+                match begun {
                     Ok(id) => self.keep(id, far, false),
                     Err(error) => {
                         sockets.failed(far, refusal_of(error));

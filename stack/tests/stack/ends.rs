@@ -290,6 +290,25 @@ fn what_is_left_to_be_said_waits_some_minutes_for_a_reader_that_rests() {
     }
 }
 
+/// Whoever opens one connection after the other comes to the same port again, with a number that may be lower than before.
+#[test]
+fn whoever_comes_again_from_the_same_port_comes_in() {
+    let mut net = Net::pair(Link::GOOD, 1);
+    net.hosts[1].door.tcp.insert(80, Verdict::Admit);
+    net.hosts[1].serves = Some(b"answer".to_vec());
+    for round in 0..20 {
+        let tuple = net.tuple(0, 40_000, 1, 80);
+        // The other side closes first, and so remembers.
+        let id = net.connect(tuple, 0, End { to_send: b"question".to_vec(), ..End::default() });
+        net.run_until(100 * MS, "answered", |net| net.end(0, id).received == b"answer" && net.end(0, id).has_finished);
+        let now = net.now;
+        net.hosts[0].stack.finish(id, now);
+        net.run_until(100 * MS, "closed", |net| net.end(0, id).is_closed);
+        assert_eq!(net.hosts[1].stack.counts().lingering, 1, "round {round}");
+        net.run_for(2 * SECOND);
+    }
+}
+
 #[test]
 fn a_lost_last_word_is_said_again() {
     let mut net = Net::pair(Link::GOOD, 1);

@@ -3,14 +3,12 @@
 
 use fastrand::Rng;
 use pando_stack::{Counts, Datagram, Happening, TcpOptions, Verdict};
+use pando_testing::mutate::{EDGES, mutate};
 use std::net::SocketAddr;
 
 use crate::net::{End, Link, MS, Net, address, address6, config, echo, mac, noise};
 
 const SECOND: u64 = 1000 * MS;
-
-/// Numbers at which programs err.
-const EDGES: [u32; 12] = [0, 1, 2, 4, 5, 15, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff];
 
 /// A network in which everything that stacks say to each other is said, and all of it, recorded.
 fn talk(checksums: bool) -> (Net, Vec<Vec<u8>>) {
@@ -48,26 +46,6 @@ fn talk(checksums: bool) -> (Net, Vec<Vec<u8>>) {
     let mut frames = net.recording.take().unwrap();
     frames.retain(|frame| frame[..6] == mac(1) || frame[0] & 1 == 1);
     (net, frames)
-}
-
-/// Changes a frame here and there, mostly in its headers.
-fn mutate(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
-    let mut frame = frame.to_vec();
-    for _ in 0..rng.usize(0..5) {
-        let at = if rng.u8(..) < 230 { rng.usize(..frame.len().clamp(1, 90)) } else { rng.usize(..frame.len().max(1)) };
-        let edge = EDGES[rng.usize(..EDGES.len())];
-        match rng.u8(..8) {
-            0 => frame.truncate(at),
-            1 => frame.extend_from_slice(&noise(rng.usize(..80), rng.u64(..))),
-            2..=3 if at < frame.len() => frame[at] ^= 1 << rng.u8(..8),
-            4 if at < frame.len() => frame[at] = rng.u8(..),
-            5 if at + 4 <= frame.len() => frame[at..at + 4].copy_from_slice(&edge.to_be_bytes()),
-            6 if at + 2 <= frame.len() => frame[at..at + 2].copy_from_slice(&(edge as u16).to_be_bytes()),
-            _ if at < frame.len() => frame[at] = edge as u8,
-            _ => {}
-        }
-    }
-    frame
 }
 
 fn is_bounded(counts: Counts) -> bool {

@@ -5,8 +5,11 @@
 mod common;
 mod faults;
 mod grove;
+mod hostile;
+mod many;
 mod outsider;
 mod peer;
 mod ping;
+mod slow;
 mod talk;
 mod world;

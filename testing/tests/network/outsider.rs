@@ -6,7 +6,7 @@ use pando_kernel::network::link::Link;
 use pando_kernel::{NetworkId, Station};
 use pando_stack::{Config, ConnectionId, Doorkeeper, Failure, Happening, Hearing, Outbox, Refusal, Stack, TcpOptions, Tuple, Verdict};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// A test that waits longer for one thing hangs.
@@ -53,6 +53,7 @@ pub struct Outsider {
     stack: Stack,
     outbox: Outbox,
     host: SocketAddr,
+    host6: Ipv6Addr,
     pub ends: HashMap<ConnectionId, End>,
 }
 
@@ -67,7 +68,14 @@ impl Outsider {
             ..Config::new(router.mac.0, 7)
         };
         let host = SocketAddr::new(router.v4.into(), 1024);
-        Outsider { station, stack: Stack::new(config, kernel.now().0), outbox: Outbox::new(OUTBOX), host, ends: HashMap::new() }
+        Outsider {
+            station,
+            stack: Stack::new(config, kernel.now().0),
+            outbox: Outbox::new(OUTBOX),
+            host,
+            host6: router.v6,
+            ends: HashMap::new(),
+        }
     }
 
     /// Begins to connect, with something to say.
@@ -75,7 +83,12 @@ impl Outsider {
         loop {
             let port = self.host.port();
             self.host.set_port(if port == u16::MAX { 1024 } else { port + 1 });
-            match self.stack.connect(Tuple { local: self.host, remote: to }, TcpOptions::default(), world.lab.kernel.now().0) {
+            let own = if to.is_ipv4() { self.host.ip() } else { self.host6.into() };
+            match self.stack.connect(
+                Tuple { local: SocketAddr::new(own, self.host.port()), remote: to },
+                TcpOptions::default(),
+                world.lab.kernel.now().0,
+            ) {
                 Ok(id) => {
                     self.ends.insert(id, End { says: says.to_vec(), ..End::default() });
                     return id;
@@ -161,5 +174,13 @@ impl Outsider {
             }
             assert!(world.lab.kernel.now() < end, "it has not come so far: {:?} {:?}", self.stack.counts(), self.station.traffic());
         }
+    }
+
+    /// Says something, and hears the answer to its end.
+    pub fn ask(&mut self, world: &mut World, to: SocketAddr, says: &[u8]) -> Vec<u8> {
+        let id = self.connect(world, to, says);
+        let end = self.until(world, |outsider, _| outsider.ends.get(&id)?.is_over().then(|| outsider.ends.remove(&id)).flatten());
+        assert_eq!(end.failure, None, "{to}");
+        end.heard
     }
 }

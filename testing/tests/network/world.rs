@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells with busybox on one network.
 
-use crate::common;
+use crate::{common, peer};
 use pando_kernel::cell::State;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
@@ -69,6 +69,11 @@ impl World {
         Some(World { lab, arena, root, network })
     }
 
+    /// One of such a network, whose cells have [`peer::program`]. `None`: this machine has no KVM, or no compiler.
+    pub fn with_peer(network: NetworkConfig) -> Option<World> {
+        World::with(Extent { network, files: vec![peer::program()?], ..Extent::default() })
+    }
+
     /// Starts a script in a cell of its own, with a link of this kind.
     pub fn start(&mut self, script: &str, link: Link) -> Running {
         self.start_with(script, link, QUOTA)
@@ -76,11 +81,17 @@ impl World {
 
     /// The same, with so much memory.
     pub fn start_with(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
+        let program = self.open(script, link, quota);
+        program.port.close_input();
+        program
+    }
+
+    /// The same, whose standard input stays open.
+    fn open(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
         let program = common::script(script, quota, Calls::default());
         let id = program.prepare(&self.lab.kernel, &self.root).expect("room for a cell");
         let addresses = self.lab.kernel.plug(id, self.network, link).expect("it does not run yet");
         let port = self.lab.kernel.console(id).expect("it has a console");
-        port.close_input();
         self.lab.kernel.start(id).expect("it was not started before");
         Running { id, addresses, port }
     }
@@ -93,10 +104,15 @@ impl World {
     /// The same, with so much memory.
     pub fn serve_with(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
         let server = self.start_with(script, link, quota);
-        while !matches!(self.lab.kernel.inspect(server.id), Ok((State::Idle { .. }, ..))) {
-            assert!(self.lab.turn(0) && self.lab.kernel.inspect(server.id).is_ok(), "it has ended: {}", self.said(&server));
-        }
+        self.rest(&server);
         server
+    }
+
+    /// Lets everybody go on until a program waits.
+    fn rest(&mut self, program: &Running) {
+        while !matches!(self.lab.kernel.inspect(program.id), Ok((State::Idle { .. }, ..))) {
+            assert!(self.lab.turn(0) && self.lab.kernel.inspect(program.id).is_ok(), "it has ended: {}", self.said(program));
+        }
     }
 
     /// What a program says on its standard output until it ends, with status 0 and no complaint.
@@ -108,6 +124,18 @@ impl World {
     pub fn run(&mut self, script: &str) -> String {
         let program = self.start(script, Link::default());
         self.said(&program)
+    }
+
+    /// Starts a script whose standard input stays open, and lets it run until it waits.
+    pub fn listening(&mut self, script: &str, link: Link) -> Running {
+        let listener = self.open(script, link, QUOTA);
+        self.rest(&listener);
+        listener
+    }
+
+    /// Pages that are a cell's alone.
+    pub fn pages(&self, program: &Running) -> PageCount {
+        self.lab.kernel.inspect(program.id).expect("it lives").2.used
     }
 
     /// Ends a cell.

@@ -165,6 +165,8 @@ int main(int count, char **words) {
         for (;;) pause();
     } else if (count == 3 && !strcmp(words[1], "flood")) {
         flood(words[2]);
+    } else {
+        return 2;
     }
-    return 2;
+    return 0;
 }

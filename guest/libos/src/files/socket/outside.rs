@@ -253,6 +253,20 @@ impl Sockets {
         Ok(())
     }
 
+    /// Gives a socket that waits for its connection to begin another port, unless it chose its own: others remember an earlier connection from that one. Returns
+    /// where it is now.
+    pub fn change_port(&mut self, far: SocketId) -> Option<SocketAddr> {
+        let near = self.near(far)?;
+        let socket = self.get(near).ok().filter(|socket| !socket.chose_port)?;
+        let (family, local) = (socket.family, socket.local.clone());
+        self.unbind(near).ok()?;
+        self.get_mut(near).ok()?.local = local;
+        self.bind_any_port(near).ok()?;
+        let from = self.get(near).ok()?.local.internet()?;
+        self.get_mut(far).ok()?.remote = Some(Address::Internet(in_family(family, from)));
+        Some(plain(from))
+    }
+
     /// A connection that was begun is there.
     pub fn opened(&mut self, far: SocketId) {
         if let Some(near) = self.near(far)

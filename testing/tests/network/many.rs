@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many connections: half open ones that nobody finishes, and whole ones, one after the other, that leave nothing behind.
+
+use crate::outsider::Outsider;
+use crate::world::{Running, World};
+use bytes::Bytes;
+use pando_kernel::NetworkConfig;
+use pando_kernel::network::address::Addresses;
+use pando_kernel::network::link::Link;
+use pando_machine::PageCount;
+use pando_testing::lab::repetitions;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// What a small cell may have: 8 MiB.
+const SMALL: PageCount = PageCount(2048);
+/// Frames that a station sends at once.
+const AT_ONCE: u32 = 64;
+
+/// The sum of 16-bit words that headers of IPv4 have.
+fn sum(header: &[u8]) -> [u8; 2] {
+    let words: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (words & 0xffff) + (words >> 16);
+    (!((folded & 0xffff) + (folded >> 16)) as u16).to_be_bytes()
+}
+
+/// A knock (SYN) at port 80, from somebody who is not there.
+fn knock(from_mac: [u8; 6], from: Ipv4Addr, port: u16, to: &Addresses) -> Bytes {
+    let mut ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0].to_vec();
+    ip.extend(from.octets());
+    ip.extend(to.v4.octets());
+    let check = sum(&ip);
+    ip[10..12].copy_from_slice(&check);
+    let tcp = [&port.to_be_bytes()[..], &[0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]].concat();
+    [&to.mac.0[..], &from_mac, &[8, 0], &ip, &tcp].concat().into()
+}
+
+#[test]
+fn honest_clients_are_served_among_ten_thousand_half_open_connections() {
+    let Some(mut world) = World::new() else { return };
+    let server = world.serve("echo hello > index.html; exec httpd -f -p 80 -h /tmp", Link::default());
+    let mut outsider = Outsider::new(&world, world.network);
+    let question = b"GET / HTTP/1.0\r\n\r\n";
+    let to = (server.addresses.v4, 80).into();
+    assert!(outsider.ask(&mut world, to, question).ends_with(b"\r\n\r\nhello\n"));
+    let before = world.pages(&server);
+    let (router, _) = world.lab.kernel.router(world.network).expect("the network is there");
+    for number in 0..repetitions(500, 10_000, 10_000) {
+        let from = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(10, 77, 100, 0)) + number % 5000);
+        outsider.station.send([knock(router.mac.0, from, 1024 + (number / 5000) as u16, &server.addresses)]);
+        if number % AT_ONCE == 0 {
+            outsider.step(&world);
+            world.lab.turn(0);
+        }
+        if number % 1000 == 500 {
+            assert!(outsider.ask(&mut world, to, question).ends_with(b"\r\n\r\nhello\n"), "after {number} knocks");
+        }
+    }
+    assert!(outsider.ask(&mut world, to, question).ends_with(b"\r\n\r\nhello\n"));
+    assert_eq!(world.run(&format!("wget -qO- http://{}/", server.addresses.v4)), "hello\n", "a client in another cell");
+    let after = world.pages(&server);
+    println!("the server has {before} before and {after} after");
+    assert!(after.0 <= before.0 + 2048, "4096 strangers take two KiB each at most");
+}
+
+#[test]
+fn a_small_cell_outlives_ten_thousand_half_open_connections() {
+    let Some(mut world) = World::new() else { return };
+    let server = world.serve_with("echo hello > index.html; exec httpd -f -p 80 -h /tmp", Link::default(), SMALL);
+    let outsider = Outsider::new(&world, world.network);
+    let (router, _) = world.lab.kernel.router(world.network).expect("the network is there");
+    for number in 0..repetitions(500, 10_000, 10_000) {
+        let from = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(10, 77, 100, 0)) + number);
+        outsider.station.send([knock(router.mac.0, from, 1024, &server.addresses)]);
+        if number % AT_ONCE == 0 {
+            outsider.station.receive(usize::MAX);
+            world.lab.turn(0);
+        }
+    }
+    assert_eq!(world.run(&format!("wget -qO- http://{}/", server.addresses.v4)), "hello\n");
+    println!("the server has {} of {SMALL}", world.pages(&server));
+}
+
+/// What a program says, on a thread of its own, because who hears it waits.
+fn hear(program: &Running) -> Receiver<Vec<u8>> {
+    let (says, hears) = channel();
+    let port = Arc::clone(&program.port);
+    thread::spawn(move || {
+        while let Some((_, bytes)) = port.receive() {
+            // The test may be over.
+            let _ = says.send(bytes);
+        }
+    });
+    hears
+}
+
+/// Lets a client connect so often, and returns the pages of both when it has.
+fn round(world: &mut World, [server, client]: [&Running; 2], hears: &Receiver<Vec<u8>>, count: u32) -> [PageCount; 2] {
+    let mut said = Vec::new();
+    client.port.send(b"go\n");
+    while !said.ends_with(b"\n") {
+        if !world.lab.turn(0) {
+            // All is at rest: the thread has it soon, or nobody will.
+            let rest = hears.recv_timeout(Duration::from_secs(10));
+            said.extend(rest.unwrap_or_else(|_| panic!("nobody goes on: {}", String::from_utf8_lossy(&said))));
+        }
+        said.extend(hears.try_iter().flatten());
+    }
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let descriptors: Vec<&str> = said.trim().split(' ').collect();
+    assert!(said.starts_with(&format!("{count} connections")) && descriptors[3] == descriptors[5], "{said}");
+    [server, client].map(|cell| world.pages(cell))
+}
+
+#[test]
+fn connections_that_come_and_go_leave_nothing() {
+    const ROUNDS: u32 = 4;
+    let each = repetitions(25, 500, 25_000);
+    let Some(mut world) = World::with_peer(NetworkConfig::default()) else { return };
+    world.run("/peer || true");
+    world.lab.kernel.settle();
+    let owned = world.owned();
+    let server = world.serve(&format!("exec /peer serve 5000 {}", each * ROUNDS), Link::default());
+    let churn = format!("while read go; do /peer churn {} 5000 {each}; done", server.addresses.v4);
+    let client = world.listening(&churn, Link::default());
+    let hears = hear(&client);
+    let pages: Vec<[PageCount; 2]> = (0..ROUNDS).map(|_| round(&mut world, [&server, &client], &hears, each)).collect();
+    println!("{} connections: pages of server and client after each {each}: {pages:?}", each * ROUNDS);
+    let said = world.said(&server);
+    assert!(said.starts_with(&format!("{} served", each * ROUNDS)), "{said}");
+    let descriptors: Vec<&str> = said.trim().split(' ').collect();
+    assert_eq!(descriptors[3], descriptors[5], "{said}");
+    // Ends are remembered for a minute, of at most 16,384 connections; in the long run there are as many after the second round.
+    let [second, last] = [pages[1], pages[ROUNDS as usize - 1]];
+    for (second, last) in second.iter().zip(last) {
+        assert!(last.0 <= second.0 + 384, "{pages:?}");
+    }
+    world.end(&client);
+    world.lab.kernel.settle();
+    assert_eq!(world.owned(), owned, "every frame has come back");
+}
