@@ -41,7 +41,7 @@ events! {
     Interrupt = 4,
     /// The operator's terminal has another size: the virtual registers say which.
     WindowSize = 5,
-    /// Frames have arrived at the network card, or the kernel took some from it.
+    /// Frames have arrived at the network card, or its full transmit ring has room again.
     Network = 6,
 }
 

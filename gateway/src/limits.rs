@@ -35,6 +35,8 @@ pub(crate) const SILENCE_ASKED: Duration = Duration::from_secs(15);
 pub(crate) const SILENCE_QUESTIONS: u32 = 4;
 /// How long a forward's connection is held where the cell has not listened at that port yet: servers take seconds to begin.
 pub(crate) const HELD: Duration = Duration::from_secs(10);
+/// How many are held at once: each has a place that others want, and calls again and again.
+pub(crate) const HELD_MOST: usize = 64;
 /// How long until the cell is tried again then.
 pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 /// How long, at its end, the gateway tries to deliver what it was given.

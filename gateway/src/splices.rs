@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections: one of the stack's and one of the host's, and what is carried between them.
 
-use crate::limits::{AGAIN, HANDSHAKE, HELD, TURN};
+use crate::limits::{AGAIN, HANDSHAKE, HELD, HELD_MOST, TURN};
 use crate::poll::{Poll, Ready, Token};
 use crate::sockets;
 use crate::timers::Timers;
@@ -199,7 +199,8 @@ impl Splices {
         let Some(index) = self.named.get(&id).copied() else { return false };
         let Some(splice) = self.list.get_mut(index) else { return false };
         let Stage::Ringing(_, call) = splice.stage else { return false };
-        if answered.contains(&call.to.port()) || splice.broken || now >= call.since.saturating_add(HELD.as_nanos() as u64) {
+        let is_late = now >= call.since.saturating_add(HELD.as_nanos() as u64);
+        if answered.contains(&call.to.port()) || splice.broken || is_late || self.calls.len() >= HELD_MOST {
             return false;
         }
         let at = now.saturating_add(AGAIN.as_nanos() as u64);

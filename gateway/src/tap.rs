@@ -109,11 +109,11 @@ impl<S: Station> Pump<S> {
             let saying = self.give_all();
             let reading = self.take_all()?;
             self.station.flush();
+            if stopped && !saying {
+                return Ok(());
+            }
             if saying || reading == Reading::GoesOn {
                 continue;
-            }
-            if stopped {
-                return Ok(());
             }
             self.wait(handle, reading)?;
         }

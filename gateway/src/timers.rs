@@ -18,6 +18,11 @@ impl Timers {
         self.moments.remove(&(at, index));
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.moments.len()
+    }
+
     /// The next moment.
     pub(crate) fn next(&self) -> Option<u64> {
         self.moments.first().map(|(at, _)| *at)

@@ -11,6 +11,7 @@ use pando_kernel::network::address::Addresses;
 use pando_kernel::sched::{Reason, RoundRobin, Scheduler};
 use pando_kernel::{CellId, Config};
 use pando_machine::PageCount;
+use std::collections::VecDeque;
 
 const SOURCE: &str = include_str!("web.c");
 /// 4 GiB: taken from the host as it is used.
@@ -41,29 +42,29 @@ const REQUESTS: usize = 1000;
 /// Whoever is woken by an event gets the vCPU at once: what Denali's paper compares its batches with.
 #[derive(Debug, Default)]
 struct Immediate {
-    order: RoundRobin,
-    woken: usize,
+    woken: VecDeque<CellId>,
+    others: RoundRobin,
 }
 
 impl Scheduler for Immediate {
     fn ready(&mut self, cell: CellId, reason: Reason) {
         if reason == Reason::Woken {
-            self.woken += 1;
+            self.woken.push_back(cell);
+        } else {
+            self.others.ready(cell, reason);
         }
-        self.order.ready(cell, reason);
     }
 
     fn next(&mut self) -> Option<CellId> {
-        self.woken = self.woken.saturating_sub(1);
-        self.order.next()
+        self.woken.pop_front().or_else(|| self.others.next())
     }
 
     fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.woken.is_empty() && self.others.is_empty()
     }
 
     fn is_urgent(&self) -> bool {
-        self.woken > 0
+        !self.woken.is_empty()
     }
 }
 

@@ -176,13 +176,15 @@ impl Network {
         let stirred = sockets.take_stirred();
         sockets.set_at_work(true);
         let Network { stack, sender, receiver, .. } = self;
+        let mut changed = false;
         receiver.receive(&mut |frame| {
             if sockets.hears_frames() {
                 sockets.hear_frame(frame);
+                changed = true;
             }
             stack.take(frame, now, &mut Door(sockets), &mut Out(sender));
         });
-        let mut changed = self.hear(sockets, now);
+        changed |= self.hear(sockets, now);
         while let Some(wish) = sockets.next_wish() {
             self.fulfil(wish, sockets, now);
             changed = true;

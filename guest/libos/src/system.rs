@@ -322,6 +322,7 @@ impl System {
         {
             self.wake(Channel::Sockets);
         }
+        self.remind();
     }
 
     /// Sends the signals of timers that have run out, wakes who has waited long enough, and ends the running thread's turn if that is over.

@@ -4,18 +4,26 @@
 //! Noting happens inside anything that waits, whatever the caller holds; so it does nothing but note. What waits for the console returns early when another
 //! event was noted: its caller takes what was noted, and decides whether to wait on.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use pando_abi::{Event, EventSet};
 
 use crate::hot::HOT;
+use crate::hypercall::NO_DEADLINE;
 use crate::{clock, hypercall, registers};
+
+/// The deadline of the timer that the kernel has heard of at least; the register may name an earlier one of which it hears at the next exit.
+static TOLD: AtomicU64 = AtomicU64::new(NO_DEADLINE);
 
 /// Notes the events that are pending.
 pub fn note() {
     let pending = registers::pending();
     if !pending.is_empty() {
         registers::clear(pending);
+        // A clone's timer is not its template's.
+        if pending.contains(Event::Timer) || pending.contains(Event::Generation) {
+            TOLD.store(NO_DEADLINE, Ordering::Relaxed);
+        }
         HOT.tail.noted.fetch_or(pending.0, Ordering::Relaxed);
     }
 }
@@ -56,14 +64,15 @@ pub fn waited() -> u64 {
 /// Makes event [`Event::Timer`] come once the clock reaches `deadline`, or sooner: what was set for earlier stays, because each change that is to be heard of in time costs an exit, and
 /// an event too many seldom comes. An application that computes hears of it in time.
 pub fn set_timer_by(deadline: u64) {
-    if deadline < registers::timer() {
-        registers::set_timer(deadline);
+    if deadline < TOLD.load(Ordering::Relaxed) {
+        lower_timer(deadline);
+        TOLD.store(deadline, Ordering::Relaxed);
         // The kernel reads the register at exits only.
         hypercall::doorbell();
     }
 }
 
-/// The same for what need not be heard of while an application computes without an exit: it costs none itself.
+/// The same for what need not be heard of while an application computes without an exit, and so costs none.
 pub fn lower_timer(deadline: u64) {
     if deadline < registers::timer() {
         registers::set_timer(deadline);
@@ -72,5 +81,6 @@ pub fn lower_timer(deadline: u64) {
 
 /// Makes event [`Event::Timer`] come once the clock reaches `deadline`, counted from the next exit; [`hypercall::NO_DEADLINE`]: never.
 pub fn set_timer(deadline: u64) {
+    TOLD.store(deadline, Ordering::Relaxed);
     registers::set_timer(deadline);
 }

@@ -29,6 +29,8 @@ pub(crate) struct Card {
     sent: usize,
     /// Bytes of the next receive descriptor that are filled already.
     filled: u32,
+    /// The cell found its transmit ring full, and was not told yet that there is room.
+    owes_news: bool,
 }
 
 /// Who else has a card.
@@ -65,7 +67,7 @@ impl Card {
     pub(crate) fn new(port: PortId) -> Card {
         let ring = |offset: usize| RingState::new(NETWORK_RINGS + offset as u64, NETWORK_DESCRIPTORS);
         let [transmit, receive] = [offset_of!(NetworkRings, transmit), offset_of!(NetworkRings, receive)].map(ring);
-        Card { port, transmit, receive, sent: 0, filled: 0 }
+        Card { port, transmit, receive, sent: 0, filled: 0, owes_news: false }
     }
 
     /// Moves what can be moved, in pieces of [`CARD_PIECE`]; `true` if the cell should look, because frames have arrived or a full ring has room again, and so if there is more: a cell with an event does not
@@ -74,17 +76,18 @@ impl Card {
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
     pub(crate) fn serve(&mut self, memory: &mut SpaceSet, means: &mut Means<'_>) -> Result<bool, CopyError> {
-        let sent = self.serve_transmit(memory, means)?;
+        let more = self.serve_transmit(memory, means)?;
         let received = self.serve_receive(means.frames, memory, means.networks)?;
-        Ok(sent || received)
+        Ok(std::mem::take(&mut self.owes_news) || more || received)
     }
 
+    /// `true`: there is more.
     fn serve_transmit(&mut self, memory: &mut SpaceSet, means: &mut Means<'_>) -> Result<bool, CopyError> {
         // Room where there was some is no news.
-        let was_full = self.transmit.is_full(means.frames, memory);
+        self.owes_news |= self.transmit.is_full(means.frames, memory);
         let mut budget = CARD_PIECE;
         for _ in 0..self.transmit.length() {
-            let Some(descriptor) = self.transmit.next(means.frames, memory) else { return Ok(was_full) };
+            let Some(descriptor) = self.transmit.next(means.frames, memory) else { return Ok(false) };
             let length = match self.send(&descriptor, memory, means, &mut budget) {
                 Ok(true) => self.sent as u32,
                 Ok(false) => return Ok(true),

@@ -30,7 +30,6 @@ pub(super) fn is_honest(frame: &[u8], own: &Addresses) -> bool {
 /// Whether the first bytes of a frame, a hundred or all of it, show everything that [`is_honest`] looks at.
 pub(super) fn shows_all(head: &[u8]) -> bool {
     const TCP: u8 = 6;
-    const UDP: u8 = 17;
     let kind = head.get(12..ETHERNET_HEADER);
     kind == Some(&IPV4) || kind == Some(&IPV6) && head.get(ETHERNET_HEADER + 6).is_some_and(|next| [TCP, UDP].contains(next))
 }
@@ -46,14 +45,20 @@ fn is_honest_arp(packet: &[u8], own: &Addresses) -> bool {
 /// The sender's address; none where a card asks for one: by DHCP, of everybody.
 fn is_honest_ipv4(packet: &[u8], own: &Addresses) -> bool {
     let Some(source) = packet.get(12..16) else { return false };
-    source == own.v4.octets() || source == Ipv4Addr::UNSPECIFIED.octets() && asks_for_an_address(packet)
+    source == own.v4.octets() && !gives_addresses4(packet) || source == Ipv4Addr::UNSPECIFIED.octets() && asks_for_an_address(packet)
+}
+
+/// Whether an IPv4 packet is one of a server of DHCP.
+fn gives_addresses4(packet: &[u8]) -> bool {
+    const PORTS: [u8; 4] = [0, 67, 0, 68];
+    let header = packet.first().map_or(0, |first| 4 * usize::from(first & 0xf));
+    packet.get(9) == Some(&UDP) && packet.get(header..header + 4) == Some(&PORTS)
 }
 
 /// Whether an IPv4 packet is a whole one of a client of DHCP, to all.
 fn asks_for_an_address(packet: &[u8]) -> bool {
     const VERSION_AND_LENGTH: u8 = 0x45;
     const HEADER: usize = 20;
-    const UDP: u8 = 17;
     /// Port 68, and port 67.
     const PORTS: [u8; 4] = [0, 68, 0, 67];
     /// More fragments follow, or this one is not the first.
@@ -76,6 +81,7 @@ fn is_own6(address: Ipv6Addr, own: &Addresses) -> bool {
 }
 
 const HOP_BY_HOP: u8 = 0;
+const UDP: u8 = 17;
 const ICMP: u8 = 58;
 
 /// What an IPv6 packet carries, behind options for every hop, and where that begins. `None`: it is cut short.
@@ -94,7 +100,7 @@ fn is_icmp(packet: &[u8]) -> bool {
     carried(packet).is_some_and(|(next, _)| next == ICMP)
 }
 
-/// Whether an IPv6 packet claims to know of a neighbour that its sender is not, or of a router, or may do so unseen (RFC 4861).
+/// Whether an IPv6 packet claims to know of a neighbour that its sender is not, or of a router, or may do so unseen (RFC 4861), or gives addresses.
 fn claims(packet: &[u8], own: &Addresses) -> bool {
     const ROUTER_SOLICITATION: u8 = 133;
     const ROUTER_ADVERTISEMENT: u8 = 134;
@@ -103,9 +109,11 @@ fn claims(packet: &[u8], own: &Addresses) -> bool {
     const REDIRECT: u8 = 137;
     /// Headers behind which others hide: routing, fragments, authentication, options of the destination.
     const HIDING: [u8; 4] = [43, 44, 51, 60];
+    /// Port 547, to port 546: a server of DHCP.
+    const ADDRESS_SERVER: [u8; 4] = [2, 0x23, 2, 0x22];
     let Some((next, at)) = carried(packet) else { return true };
     if next != ICMP {
-        return next == HOP_BY_HOP || HIDING.contains(&next);
+        return next == HOP_BY_HOP || HIDING.contains(&next) || next == UDP && packet.get(at..at + 4) == Some(&ADDRESS_SERVER);
     }
     match packet.get(at) {
         Some(&NEIGHBOUR_ADVERTISEMENT) => {

@@ -118,6 +118,14 @@ fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
     assert_eq!((named.status, named.errors.matches(told).count()), (1, 1), "{}", named.errors);
 }
 
+/// The port of the host's that leads to port 80 of a cell, as pando says it first.
+fn port_of(child: &mut std::process::Child) -> u16 {
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("pando says where");
+    let port = line.strip_prefix("pando: 127.0.0.1:").and_then(|line| line.strip_suffix(" leads to port 80\n"));
+    port.unwrap_or_else(|| panic!("{line:?}")).parse().expect("a number")
+}
+
 #[test]
 fn a_server_in_a_cell_is_reached_where_it_was_forwarded_by_who_comes_before_it() {
     if !kvm_is_there() {
@@ -127,10 +135,7 @@ fn a_server_in_a_cell_is_reached_where_it_was_forwarded_by_who_comes_before_it()
     let script = "read go; echo from the cell > /tmp/page; exec busybox httpd -f -p 80 -h /tmp";
     command.args(["run", "-p", "0:80", "busybox", "sh", "-c", script]).stdin(std::process::Stdio::piped());
     let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("pando starts");
-    let mut line = String::new();
-    BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("pando says where");
-    let port = line.strip_prefix("pando: 127.0.0.1:").and_then(|line| line.strip_suffix(" leads to port 80\n"));
-    let port: u16 = port.unwrap_or_else(|| panic!("{line:?}")).parse().expect("a number");
+    let port = port_of(&mut child);
     // Nobody listens in the cell before this has been taken.
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it is forwarded");
     stream.write_all(b"GET /page HTTP/1.0\r\n\r\n").expect("it is taken");
@@ -286,13 +291,13 @@ fn processes_that_share_a_port_get_parts_of_who_comes() {
     if !kvm_is_there() {
         return;
     }
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("the host has a port").port();
     let script = format!(
         "import os, socket\ndef serve(number):\n s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(('', 80)); s.listen()\n print('ready', flush=True)\n while True: s.accept()[0].sendall(b'%d' % number)\nfor number in range({WORKERS}):\n if os.fork() == 0: serve(number)\nos.wait()"
     );
     let mut command = std::process::Command::new(PANDO);
-    command.args(["run", "-p", &format!("{port}:80"), "/usr/bin/python3", "-c", &script]).stdout(std::process::Stdio::piped());
-    let mut child = command.spawn().expect("pando starts");
+    command.args(["run", "-p", "0:80", "/usr/bin/python3", "-c", &script]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("pando starts");
+    let port = port_of(&mut child);
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.take(WORKERS).filter_map(Result::ok).filter(|line| line == "ready").count(), WORKERS);
     let mut parts = [0; WORKERS];

@@ -227,7 +227,11 @@ impl System {
             self.others.turn_ends.get_or_insert(now + TURN);
         }
         events::set_timer_by(self.due());
-        // What the network says by itself waits for an exit, as what programs say by it does.
+        self.remind();
+    }
+
+    /// Makes the timer event come by the time that the network has something to do by itself. That waits for an exit, as what programs say by it does.
+    pub(super) fn remind(&self) {
         events::lower_timer(self.network_due().unwrap_or(NO_DEADLINE));
     }
 
