@@ -56,7 +56,6 @@ const PACKAGES: &[Package] = &[
     package("curl", "/usr/bin/curl", "what asks web servers"),
     package("wget", "/usr/bin/wget", "another"),
     package("tshark", "tshark", "what reads captures"),
-    package("iproute2", "ip", "networks of tests' own"),
     package("tcl", "tclsh", "putting the shell of sqlite together"),
     package("cpio", "cpio", "packing the emulated machines' root"),
     package("qemu-system-x86", "qemu-system-x86_64", "emulating SVM"),

@@ -62,8 +62,8 @@ fn paths(secret: &str) -> Vec<String> {
     .map(str::to_owned)
     .into();
     paths.extend([secret.to_owned(), format!("/..{secret}"), format!("/proc/self/root{secret}"), format!("/proc/self/cwd/../..{secret}")]);
-    // Linux follows 40 links on the way to a name.
-    paths.extend([39, 40, 41].map(|links| format!("/odd/{}hard", "here/".repeat(links))));
+    // Linux follows 40 links on the way to a name. Where something changes meanwhile it begins anew and counts those again that it had followed, so near the bound it is not to be relied on.
+    paths.extend([13, 41].map(|links| format!("/odd/{}hard", "here/".repeat(links))));
     paths.extend([255, 256, 4000].map(|length| format!("/odd/{}", "n".repeat(length))));
     // A path has 4095 bytes at most.
     paths.extend([4094, 4095, 4096, 5000].map(|length| format!("{:/<1$}etc/hosts", "", length - "etc/hosts".len())));
@@ -110,6 +110,11 @@ fn no_path_leads_out_of_the_root() {
     };
     let problems: Vec<String> = cases.into_iter().filter_map(differences).collect();
     assert!(problems.is_empty(), "{} differ:\n{}", problems.len(), problems.join("\n"));
+    let links = |count: usize| {
+        let path = format!("/odd/{}hard", "here/".repeat(count));
+        root.cell(&first(&["stat", "-L", "-c", "%s"], &[&path]), "/", None).status
+    };
+    assert_eq!((links(40), links(41)), (0, 1));
     assert_eq!(fs::read_to_string(&secret).expect("it is still there"), SECRET);
 }
 

@@ -72,5 +72,10 @@ cell '--allow dns' 'dig +short web.test; dig +short web.test AAAA; dig +short +t
         "a page\na page\n",
         "198.51.100.2\n2001:db8::2\n198.51.100.2\nREFUSED\n2030\n2\n7\n",
     ];
-    assert_eq!(said, wanted.concat());
+    // What the gateway refuses is said meanwhile.
+    let (refusals, said): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("pando: "));
+    assert_eq!(said, wanted.concat().lines().collect::<Vec<_>>());
+    for refused in ["asking for other.test is", "198.51.100.2:80 is"] {
+        assert!(refusals.iter().any(|line| line.starts_with(&format!("pando: bash: {refused} not allowed: add --allow "))), "{refusals:?}");
+    }
 }
