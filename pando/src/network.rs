@@ -157,7 +157,7 @@ impl Network {
         let (router, mtu) = kernel.router(network).map_err(LaunchError::from)?;
         let capture = capture.map(|capture| capture.start(kernel, network)).transpose()?;
         let mut forwards = Vec::new();
-        let (handle, carry): (Handle, Box<Carry>) = match way {
+        let (name, handle, carry): (_, Handle, Box<Carry>) = match way {
             Way::None | Way::Private => return Ok(Running { out: None, capture, forwards: Vec::new(), late: None }),
             Way::Gateway(gateway) => {
                 let late = late.clone();
@@ -172,16 +172,16 @@ impl Network {
                 let handle = gateway.handle();
                 forwards.extend(gateway.forwards());
                 let run = move |inside: &Inside, plug| Ok(Carried::Gateway(Box::new(gateway.run(inside, plug, told)?)));
-                (handle, Box::new(run))
+                ("gateway", handle, Box::new(run))
             }
-            Way::Tap(tap) => (tap.handle(), Box::new(move |inside, plug| tap.run(inside.mtu, plug).map(Carried::Tap))),
+            Way::Tap(tap) => ("tap", tap.handle(), Box::new(move |inside, plug| tap.run(inside.mtu, plug).map(Carried::Tap))),
         };
         let waker = handle.clone();
         let station = Arc::new(kernel.station(network, link, move || waker.wake()).map_err(LaunchError::from)?);
         let plug = Plug::new(Arc::clone(&station), Arc::clone(kernel), cell);
         let inside = inside(&own, &router, mtu).map_err(|errno| Failure::Thread(errno.into()))?;
         let body = move || carry(&inside, plug);
-        let thread = std::thread::Builder::new().name("gateway".into()).spawn(body).map_err(Failure::Thread)?;
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body).map_err(Failure::Thread)?;
         Ok(Running { out: Some(Out { handle, thread, station }), capture, forwards, late })
     }
 }

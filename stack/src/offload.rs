@@ -14,6 +14,8 @@ const HEADER: usize = EthernetFrame::<&[u8]>::header_len();
 /// Bytes of the shortest headers of IP and TCP together.
 const HEADERS4: usize = 40;
 const HEADERS6: usize = 60;
+/// Bytes of a header of TCP without options.
+const HEADER_TCP: usize = 20;
 
 /// A packet of IP in a frame, whole, that is no fragment.
 struct Place {
@@ -132,7 +134,7 @@ pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
     }
     let headers = if matches!(source, IpAddress::Ipv6(_)) { HEADERS6 } else { HEADERS4 };
     let options = payload.start + packet.header_len() as usize;
-    let mut at = payload.start + HEADERS4 / 2;
+    let mut at = payload.start + HEADER_TCP;
     while at + 1 < options {
         match (frame[at], frame[at + 1]) {
             (END, _) => return,

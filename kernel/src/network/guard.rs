@@ -231,4 +231,23 @@ mod tests {
             assert!(!is_honest(&packet(next, &more), &own), "{next} {more:?}");
         }
     }
+
+    #[test]
+    fn a_cell_gives_no_other_an_address() {
+        let own = Pool::default().port(3).expect("there is room");
+        let packet4 = |from: u8, to: u8| {
+            let mut packet = [0; 28];
+            (packet[0], packet[9], packet[21], packet[23]) = (0x45, 17, from, to);
+            packet[12..16].copy_from_slice(&own.v4.octets());
+            frame(own.mac.0, [8, 0], &packet)
+        };
+        let packet6 = |from: u16, to: u16| {
+            let mut header = [0; 40];
+            (header[5], header[6]) = (8, 17);
+            header[8..24].copy_from_slice(&own.v6.octets());
+            frame(own.mac.0, [0x86, 0xdd], &[&header[..], &from.to_be_bytes(), &to.to_be_bytes(), &[0; 4]].concat())
+        };
+        assert!(is_honest(&packet4(68, 67), &own) && !is_honest(&packet4(67, 68), &own));
+        assert!(is_honest(&packet6(546, 547), &own) && !is_honest(&packet6(547, 546), &own));
+    }
 }

@@ -27,7 +27,7 @@ pub trait Scheduler: Send {
     /// Whether anybody waits for a turn.
     fn is_empty(&self) -> bool;
 
-    /// Whether somebody waits who is to run before the running cell's quantum is over. Nobody does by default: events wait for a cell's next turn, together (Denali section 3.2.2).
+    /// Whether somebody waits who is to run before the running cell's quantum is over. Nobody does by default: events wait for a cell's next turn, together (Denali section 3.1.3).
     fn is_urgent(&self) -> bool {
         false
     }

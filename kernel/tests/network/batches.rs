@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a network is for: frames arrive whole, in order, at whom they are for, and many at once.
 
-use crate::bench::{Bench, RECEIVED, Ring, packet};
+use crate::bench::{Bench, RECEIVED, Ring, SENT, batch, packet};
 use pando_abi::Event;
 use pando_abi::layout::VIRTUAL_REGISTERS;
+use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::virtual_registers::{Card, offset};
 use pando_kernel::cell::State;
 use pando_kernel::{End, OperatorError};
@@ -60,6 +61,23 @@ fn what_arrives_while_a_cell_has_no_room_waits_and_comes_as_one_batch() {
         bench.kick(1);
         assert_eq!(bench.received(1), [frames]);
         assert_eq!(bench.traffic(1).waiting.frames, 0);
+        bench.close();
+    }
+}
+
+#[test]
+fn room_in_the_transmit_ring_is_news_to_who_had_none() {
+    for mut bench in Bench::both(2) {
+        let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
+        let bytes = batch(&[packet(&a, &b, 100, 1)]);
+        bench.write(0, SENT, &bytes);
+        for (descriptors, is_news) in [(1, false), (NETWORK_DESCRIPTORS as u64 - 1, false), (NETWORK_DESCRIPTORS as u64, true)] {
+            for _ in 0..descriptors {
+                bench.post(0, Ring::Transmit, SENT, bytes.len() as u32);
+            }
+            bench.kick(0);
+            assert_eq!(bench.heard(0).contains(Event::Network), is_news, "{descriptors}");
+        }
         bench.close();
     }
 }

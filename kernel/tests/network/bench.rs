@@ -5,7 +5,7 @@ use pando_abi::frame::{self, Frames};
 use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::ring::{Descriptor, NetworkRings};
-use pando_abi::{Event, Hypercall, MapFlags, Permissions};
+use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
 use pando_kernel::cell::State;
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::network::address::Addresses;
@@ -13,13 +13,15 @@ use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, End, NetworkConfig, NetworkId};
 use pando_machine::{Nanos, PageCount};
 use pando_testing::asm::Asm;
-use pando_testing::asm::Register::Rbx;
+use pando_testing::asm::Register::{Rax, Rbx, Rcx};
 use pando_testing::lab::Lab;
 use std::mem::offset_of;
 
 /// Where a cell has memory for what it sends: 8 MiB, and as much for what it receives.
 pub const SENT: u64 = 0x2000_0000;
 pub const RECEIVED: u64 = 0x3000_0000;
+/// Where a cell notes what it was woken by: the last word of its memory for what it sends.
+const HEARD: u64 = SENT + (8 << 20) - 8;
 /// Room of one receive descriptor.
 pub const ROOM: u32 = 1 << 18;
 
@@ -161,6 +163,11 @@ impl Bench {
         assert_eq!(state, State::Idle { until: Nanos::NEVER });
     }
 
+    /// What a cell was last woken by.
+    pub fn heard(&self, cell: usize) -> EventSet {
+        EventSet(self.word(cell, HEARD))
+    }
+
     /// Posts frames as one batch, which are sent when the cell next runs.
     pub fn post_frames(&self, cell: usize, frames: &[Vec<u8>]) {
         let bytes = batch(frames);
@@ -222,7 +229,12 @@ impl Bench {
 fn start(lab: &mut Lab, network: NetworkId, link: Link) -> (CellId, Addresses) {
     let mut asm = Asm::new();
     let again = asm.here();
-    asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).call_kernel(Hypercall::Idle { deadline: u64::MAX }).jmp(again);
+    asm.mov_imm(Rbx, VIRTUAL_REGISTERS)
+        .store_imm(Rbx, 0, 0)
+        .call_kernel(Hypercall::Idle { deadline: u64::MAX })
+        .mov_imm(Rcx, HEARD)
+        .store(Rcx, 0, Rax)
+        .jmp(again);
     let id = lab.cell(&asm.finish());
     for memory in [SENT, RECEIVED] {
         lab.kernel.map(id, memory, PageCount(2048), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its memory");

@@ -263,6 +263,25 @@ fn raw_packets_are_for_who_may_send_them() {
 }
 
 #[test]
+fn who_waits_for_a_frame_is_woken_by_it() {
+    if !kvm_is_there() {
+        return;
+    }
+    // A question of ARP for the gateway, which answers it.
+    let script = r#"import os, socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x806)); s.bind(('eth0', 0x806))
+own = s.getsockname()[4]
+ip = socket.inet_aton(socket.gethostbyname(socket.gethostname()))
+s.send(b'\xff' * 6 + own + bytes.fromhex('08060001080006040001') + own + ip + bytes(6) + bytes([10, 77, 0, 1]))
+while True:
+ frame = s.recv(1514)
+ if frame[20:22] == b'\0\2': break
+print(*frame[28:32], sep='.')"#;
+    let outcome = Case::new("/usr/bin/python3", &["-c", script]).options(&["--net", "gateway"]).cell();
+    assert_eq!((outcome.status, text(&outcome.output)), (0, "10.77.0.1\n"), "{}", outcome.errors);
+}
+
+#[test]
 fn who_sends_to_a_socket_that_was_shut_down_is_told() {
     if !kvm_is_there() {
         return;
