@@ -6,6 +6,7 @@
 //!
 //! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then the strings, each ended by a zero byte: the program's path, its working directory, the
 //! arguments (the first is the program's name as it will see it), the environment, where each volume is mounted, and where each export stands.
+//! A clone of a program that has frozen itself is given a block of its own, of which arguments, environment and options count: the rest is as it was.
 
 use crate::layout::VOLUME_SLOTS;
 
@@ -55,6 +56,8 @@ pub mod options {
     pub const RAW_TERMINAL: u32 = 2;
     /// Print every system call on the standard error stream.
     pub const TRACE: u32 = 4;
+    /// Freeze once the program says that it is ready: the operator wants a template. Without it saying so changes nothing.
+    pub const TEMPLATE: u32 = 8;
 }
 
 impl ArgumentsHeader {

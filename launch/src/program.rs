@@ -56,10 +56,13 @@ pub struct Program {
     pub group: u32,
     /// The memory that it may have, tables included.
     pub memory: PageCount,
+    /// Freeze it once it says that it is ready ([`Root::frozen`]).
+    pub is_template: bool,
 }
 
 impl Program {
-    /// Makes a cell for the program: a clone of `root` that knows its arguments and has not started yet.
+    /// Makes a cell for the program: a clone of `root` that knows its arguments and has not started yet. Of a root that is itself a program that has frozen, the clone is that program:
+    /// it goes on where it stood, with these arguments and this environment to be asked for, and all the rest as it was.
     ///
     /// # Errors
     /// The arguments are too long, or there is not enough memory.
@@ -109,7 +112,10 @@ impl Program {
             volumes: root.volumes.len() as u32,
             bytes: bytes.len() as u32,
             terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
-            options: option(self.calls.trap, options::TRAP) | option(raw, options::RAW_TERMINAL) | option(self.calls.trace, options::TRACE),
+            options: option(self.calls.trap, options::TRAP)
+                | option(raw, options::RAW_TERMINAL)
+                | option(self.calls.trace, options::TRACE)
+                | option(self.is_template, options::TEMPLATE),
             user: self.user,
             group: self.group,
             rows: rows.into(),

@@ -10,7 +10,7 @@ use pando_machine::PageCount;
 /// What a root may have: it never runs, so tables for its volumes are all it needs.
 const QUOTA: PageCount = PageCount(1024);
 
-/// A clone of the template with its volumes, which never runs itself.
+/// What programs are cloned from, and never runs itself: the template with volumes, or a program that has frozen.
 #[derive(Clone)]
 pub struct Root {
     pub(crate) cell: CellId,
@@ -35,6 +35,12 @@ impl Root {
             let _ = kernel.collect(cell);
         }
         mounted.map(|()| root)
+    }
+
+    /// A program of this root that has frozen, as what clones are made from. The cell is frozen ([`Kernel::wait_frozen`]).
+    #[must_use]
+    pub fn frozen(&self, cell: CellId) -> Root {
+        Root { cell, volumes: self.volumes.clone() }
     }
 
     fn mount(&self, kernel: &Kernel) -> Result<(), LaunchError> {

@@ -145,6 +145,7 @@ fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, 
         user: options.user.user,
         group: options.user.group,
         memory,
+        is_template: false,
     };
     let cell = program.prepare(&kernel, &root)?;
     options.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share)).map_err(LaunchError::from)?;

@@ -4,6 +4,7 @@
 mod end;
 mod execute;
 mod fork;
+mod freeze;
 pub mod reap;
 pub mod scheduler;
 mod segments;

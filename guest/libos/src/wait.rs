@@ -35,6 +35,8 @@ pub enum Channel {
     Notes,
     /// A timer that is a file has run out.
     Timers,
+    /// The cell goes on as a clone.
+    Generation,
     /// A child of this process has ended, stopped or gone on.
     Child(u32),
     /// This process, which is a file, has ended.

@@ -74,6 +74,7 @@ pub fn set_timer_by(deadline: u64) {
 
 /// The same for what need not be heard of while an application computes without an exit, and so costs none.
 pub fn lower_timer(deadline: u64) {
+    let deadline = clock::to_kernel(deadline);
     if deadline < registers::timer() {
         registers::set_timer(deadline);
     }
@@ -82,5 +83,5 @@ pub fn lower_timer(deadline: u64) {
 /// Makes event [`Event::Timer`] come once the clock reaches `deadline`, counted from the next exit; [`hypercall::NO_DEADLINE`]: never.
 pub fn set_timer(deadline: u64) {
     TOLD.store(deadline, Ordering::Relaxed);
-    registers::set_timer(deadline);
+    registers::set_timer(clock::to_kernel(deadline));
 }

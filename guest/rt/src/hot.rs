@@ -32,6 +32,8 @@ pub(crate) struct Tail {
     pub(crate) noted: AtomicU64,
     /// Nanoseconds that were spent waiting.
     pub(crate) waited: AtomicU64,
+    /// How far the cell's clock is behind the kernel's, in nanoseconds.
+    pub(crate) behind: AtomicU64,
     /// The application's vector state, while it may get lost elsewhere.
     pub(crate) vectors: Global<Vectors>,
 }
@@ -57,6 +59,7 @@ pub(crate) static HOT: Hot = Hot {
         on_upcall: Global::new(None),
         noted: AtomicU64::new(0),
         waited: AtomicU64::new(0),
+        behind: AtomicU64::new(0),
         vectors: Global::new(Vectors([0; VECTOR_SIZE])),
     },
 };

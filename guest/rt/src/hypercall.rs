@@ -8,7 +8,7 @@ use core::arch::asm;
 use pando_abi::hypercall::PORT;
 use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
 
-use crate::vector;
+use crate::{clock, vector};
 
 /// A deadline that never comes.
 pub const NO_DEADLINE: u64 = u64::MAX;
@@ -51,7 +51,7 @@ pub fn exit(status: u64, signal: u64, address: u64, instruction: u64) -> ! {
 /// pending events. The application's vector registers survive.
 pub fn idle(deadline: u64) -> EventSet {
     // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
-    let pending = vector::preserved(|| unsafe { perform(Hypercall::Idle { deadline }) });
+    let pending = vector::preserved(|| unsafe { perform(Hypercall::Idle { deadline: clock::to_kernel(deadline) }) });
     pending.map_or(EventSet::NONE, EventSet)
 }
 
@@ -61,10 +61,15 @@ pub fn relinquish() {
     let _ = vector::preserved(|| unsafe { perform(Hypercall::Relinquish {}) });
 }
 
-/// Makes this cell a template. Returns in each of its clones, with the clone's generation. To be called before an application runs: its
-/// vector registers would not survive.
+/// Makes this cell a template. Returns in each of its clones, with the clone's generation, whose clock goes on where the template's stood. The application's vector
+/// registers survive.
 pub fn freeze() -> u64 {
-    plain(Hypercall::Freeze {}).unwrap_or_default()
+    let frozen = clock::now();
+    // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
+    let generation = vector::preserved(|| unsafe { perform(Hypercall::Freeze {}) });
+    clock::go_on_from(frozen);
+    // The call cannot be refused.
+    generation.unwrap_or_default()
 }
 
 /// Makes the kernel look at the rings now.

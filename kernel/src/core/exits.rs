@@ -231,10 +231,17 @@ impl State {
                 }
             },
             Operation::Idle { until } => self.idle(id, until, now),
-            Operation::Freeze => {
-                self.running(id).0.cell.resumption = Resumption::WithGeneration;
-                Next::Leave(Leave::Frozen)
-            }
+            // What it has said before is its own, not that of its clones.
+            Operation::Freeze => match self.serve_rings(id, now) {
+                Ok(()) => {
+                    self.running(id).0.cell.resumption = Resumption::WithGeneration;
+                    Next::Leave(Leave::Frozen)
+                }
+                Err(error) => {
+                    self.running(id).0.cell.operation = Some(Operation::Freeze);
+                    self.delayed(id, error)
+                }
+            },
             Operation::Relinquish => {
                 self.running(id).0.cell.context.registers.rax = 0;
                 Next::Leave(Leave::Relinquished)

@@ -49,6 +49,7 @@ pub fn script(script: &str, memory: PageCount, calls: Calls) -> Program {
         user: 0,
         group: 0,
         memory,
+        is_template: false,
     }
 }
 

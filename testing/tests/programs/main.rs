@@ -2,6 +2,7 @@
 //! Programs in cells, from the machine to the libOS, on whatever kind of virtualisation runs the test: what the command line's tests show on one kind in
 //! breadth, these show on each.
 
+mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -16,7 +17,7 @@ const ARENA: PageCount = PageCount(1 << 16);
 /// What the program may have.
 const QUOTA: PageCount = PageCount(1 << 14);
 /// Busybox's names that scripts call.
-const APPLETS: [&str; 9] = ["sh", "seq", "sort", "head", "sha256sum", "true", "kill", "sleep", "cat"];
+const APPLETS: [&str; 10] = ["sh", "seq", "sort", "head", "sha256sum", "true", "kill", "sleep", "cat", "tr"];
 
 /// What a script says on standard output, run by busybox's shell in a cell of its own that ends with status 0.
 fn said(script: &str, calls: Calls) -> String {

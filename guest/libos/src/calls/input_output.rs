@@ -7,7 +7,7 @@ use pando_rt::clock;
 use pando_rt::user::UserRange;
 
 use crate::calls::patience::{files, forever, patiently};
-use crate::calls::{messages, proc, pseudo, signalfd};
+use crate::calls::{clones, messages, proc, pseudo, signalfd};
 use crate::errno::Errno;
 use crate::files::inotify::event;
 use crate::files::{Kind, flag};
@@ -163,6 +163,9 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
     }
     if let (Kind::Socket(_), None) = (&file.kind, offset) {
         return messages::write(system, fd, ranges);
+    }
+    if let (Kind::Clones(..), true, None) = (&file.kind, file.writable(), offset) {
+        return clones::write(system, ranges);
     }
     if let (Kind::Text(entry, text, _), true) = (&file.kind, file.writable()) {
         let (entry, text) = (*entry, *text);

@@ -5,6 +5,7 @@ mod ancillary;
 pub mod attributes;
 pub mod capabilities;
 mod changes;
+mod clones;
 pub mod control;
 pub mod directory;
 pub mod epoll;

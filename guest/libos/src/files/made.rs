@@ -19,7 +19,7 @@ const ROOT: Owner = Owner { uid: 0, gid: 0, permissions: 0o755 };
 /// Directories that programs expect to be able to write in.
 const WRITABLE: [(&[u8], u16); 5] = [(b"tmp", 0o1777), (b"var/tmp", 0o1777), (b"run", 0o755), (b"root", 0o700), (b"home", 0o755)];
 /// The devices: name, numbers.
-const DEVICES: [(&[u8], (u32, u32)); 8] = [
+const DEVICES: [(&[u8], (u32, u32)); 9] = [
     (b"null", (1, 3)),
     (b"zero", (1, 5)),
     (b"full", (1, 7)),
@@ -28,6 +28,7 @@ const DEVICES: [(&[u8], (u32, u32)); 8] = [
     (b"tty", (5, 0)),
     (b"console", (5, 1)),
     (b"ptmx", (5, 2)),
+    (b"pando", super::CLONES),
 ];
 const LINKS: [(&[u8], &[u8]); 4] =
     [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];

@@ -116,6 +116,9 @@ pub mod flag {
     pub const TEMPORARY: u64 = 0o20_000_000;
 }
 
+/// Numbers of `/dev/pando`: of those that are left to each machine's own use.
+pub const CLONES: (u32, u32) = (10, 240);
+
 /// Devices that the libOS serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
@@ -164,6 +167,8 @@ pub enum Kind {
     Slave(PtyId, Place),
     /// A device, and where it was found.
     Device(Device, Place),
+    /// What tells of clones, `/dev/pando`: where it was found, and the generation that was told last.
+    Clones(Place, u64),
     /// An end of a pipe.
     Pipe(PipeId),
     /// A counter of events.
@@ -358,9 +363,12 @@ impl Files {
         match &file.kind {
             Kind::Image(place, _) => Some(self.tree.settle(Place::Image(*place))),
             Kind::Node(id) => Some(Place::Node(*id)),
-            Kind::Directory(place) | Kind::Name(place) | Kind::Device(_, place) | Kind::Master(_, place) | Kind::Slave(_, place) => {
-                Some(self.tree.settle(*place))
-            }
+            Kind::Directory(place)
+            | Kind::Name(place)
+            | Kind::Device(_, place)
+            | Kind::Clones(place, _)
+            | Kind::Master(_, place)
+            | Kind::Slave(_, place) => Some(self.tree.settle(*place)),
             Kind::Pipe(id) => self.pipes.get(*id).ok()?.place,
             Kind::Text(entry, ..) => Some(Place::Proc(*entry)),
             Kind::Console { terminal, .. } => terminal.map(|place| self.tree.settle(place)),

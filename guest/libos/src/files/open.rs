@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opening what a path names, and making it if it is not there.
 
+use pando_rt::registers;
+
 use super::inotify::event;
 use super::names::{Found, Last, Way};
 use super::pty;
 use super::tree::content::Content;
 use super::tree::node::{Body, NodeId, Owner};
 use super::tree::{Named, Place};
-use super::{Device, Files, Kind, OpenFile, OpenName, Standard, flag};
+use super::{CLONES, Device, Files, Kind, OpenFile, OpenName, Standard, flag};
 use crate::credentials::{EXECUTE, READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -193,6 +195,7 @@ impl Files {
             (1, 5) => Device::Zero,
             (1, 7) => Device::Full,
             (1, 8 | 9) => Device::Random,
+            CLONES => return Ok(Kind::Clones(place, registers::identity().generation)),
             (5, 0) => match self.controlling {
                 Some(TerminalName::Operator) => return Ok(Kind::Console { stream: Standard::Output, terminal: Some(place) }),
                 Some(TerminalName::Pseudo(id)) => return self.open_peer(id),

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use pando_rt::clock;
+use pando_rt::{clock, registers};
 
 use super::inotify::Inotify;
 use super::mqueue::MessageQueue;
@@ -48,6 +48,7 @@ impl Files {
             Kind::Inotify(id) => self.inotifies.get(*id).map_or(0, Inotify::ready),
             Kind::Messages(id) => self.queues.get(*id).map_or(0, MessageQueue::ready),
             Kind::Process(id) => self.watched.get(*id).map_or(0, |watched| watched.ready()),
+            Kind::Clones(_, told) => WRITING | if *told == registers::identity().generation { 0 } else { READING },
             Kind::Signals(wanted) => {
                 if self.signals.0.0 & wanted.0 != 0 {
                     POLLIN
@@ -85,6 +86,7 @@ impl Files {
             Kind::Signals(_) => channels.push(Channel::Signal(self.own.process)),
             Kind::Messages(id) => channels.push(Channel::Messages(id.number())),
             Kind::Process(id) => channels.extend(self.watched.get(id).map(|watched| Channel::Ended(watched.process))),
+            Kind::Clones(..) => channels.push(Channel::Generation),
             Kind::Console { .. } => channels.push(Channel::Input),
             Kind::Epoll(id) => {
                 channels.push(Channel::Open(index));

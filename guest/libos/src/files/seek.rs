@@ -24,7 +24,7 @@ impl Files {
         }
         match file.kind {
             // Where it stands means nothing, and stays.
-            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) | Kind::Inotify(_) | Kind::Signals(_) => return Ok(0),
+            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) | Kind::Inotify(_) | Kind::Signals(_) | Kind::Clones(..) => return Ok(0),
             _ if !file.has_offset() => return Err(Errno::ESPIPE),
             _ => {}
         }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing open files of every kind but the console. Nothing here waits.
 
+use alloc::format;
 use alloc::vec::Vec;
 
+use pando_abi::virtual_registers::Identity;
 use pando_abi::{BlockAddress, BlockNumber};
-use pando_rt::clock;
 use pando_rt::console::{self, Stop, Stream};
-use pando_rt::memory;
 use pando_rt::user::{self, UserRange};
+use pando_rt::{clock, memory, registers};
 
 use super::inotify::Inotify;
 use super::pipe::{CAPACITY_MAX, Pipe};
@@ -233,6 +234,13 @@ impl Files {
             Kind::Timer(id) => give_count(ranges, || timers.get_mut(*id)?.take(clock::now()))?,
             Kind::Messages(id) => give_text(queues.get(*id)?.text().as_bytes(), start, ranges)?,
             Kind::Text(_, _, text) => give_text(text, start, ranges)?,
+            Kind::Clones(_, told) => {
+                let Identity { generation, clone_index, .. } = registers::identity();
+                if core::mem::replace(told, generation) == generation {
+                    return Err(Errno::EAGAIN);
+                }
+                give_text(format!("{generation} {clone_index}\n").as_bytes(), 0, ranges)?
+            }
         };
         if offset.is_none() && file.has_offset() {
             file.offset = start + done;
@@ -497,8 +505,8 @@ impl OpenFile {
     /// Whether reading and writing it goes by an offset.
     #[must_use]
     pub fn has_offset(&self) -> bool {
-        use Kind::{Console, Epoll, Event, Inotify, Master, Pipe, Signals, Slave, Socket, Timer};
-        if matches!(self.kind, Master(..) | Slave(..)) {
+        use Kind::{Clones, Console, Epoll, Event, Inotify, Master, Pipe, Signals, Slave, Socket, Timer};
+        if matches!(self.kind, Master(..) | Slave(..) | Clones(..)) {
             return false;
         }
         !matches!(self.kind, Console { .. } | Pipe(_) | Event(_) | Timer(_) | Epoll(_) | Inotify(_) | Signals(_) | Socket(_))

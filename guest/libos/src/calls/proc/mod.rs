@@ -17,6 +17,7 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 use pando_rt::{clock, registers};
 
+use crate::calls::clones::given;
 use crate::calls::identity::{RELEASE, VERSION, host_name};
 use crate::credentials::capabilities::AUDIT_CONTROL;
 use crate::errno::Errno;
@@ -42,6 +43,10 @@ pub fn text(system: &mut System, entry: Entry, which: Text) -> Result<Vec<u8>, E
     Ok(match which {
         Text::HostName => [&*host_name(), b"\n"].concat(),
         Text::Uuid | Text::BootId => uuid(system, which == Text::BootId).into_bytes(),
+        Text::CloneArguments => given().0.to_vec(),
+        Text::CloneEnvironment => given().1.to_vec(),
+        Text::CloneIndex => format!("{}\n", registers::identity().clone_index).into_bytes(),
+        Text::Generation => format!("{}\n", registers::identity().generation).into_bytes(),
         Text::Fixed(text) => text.as_bytes().to_vec(),
         Text::CpuInfo => processor::cpu_info().into_bytes(),
         Text::MemoryInfo => memory_info().into_bytes(),

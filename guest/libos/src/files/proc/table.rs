@@ -39,6 +39,11 @@ pub enum Text {
     KernelVersion,
     Uuid,
     BootId,
+    /// What this clone was given: each of them ended by a zero byte.
+    CloneArguments,
+    CloneEnvironment,
+    CloneIndex,
+    Generation,
     Segments,
     Semaphores,
     Queues,
@@ -108,6 +113,7 @@ const SYSTEM_V: u8 = 17;
 const SYS_NET: u8 = 18;
 const SYS_NET_CORE: u8 = 19;
 const SYS_NET_IPV4: u8 = 20;
+const PANDO: u8 = 21;
 /// What lies in no directory of the table.
 pub(super) const NOWHERE: u8 = u8::MAX;
 
@@ -138,6 +144,7 @@ pub(super) const ROWS: &[Row] = &[
     row(SYS, "net", What::Directory),
     row(SYS_NET, "core", What::Directory),
     row(SYS_NET, "ipv4", What::Directory),
+    row(ROOT, "pando", What::Directory),
     row(ROOT, "self", What::Link(Link::Own)),
     row(ROOT, "thread-self", What::Link(Link::OwnThread)),
     row(ROOT, "mounts", What::Link(Link::Path("self/mounts"))),
@@ -213,6 +220,10 @@ pub(super) const ROWS: &[Row] = &[
     row(FS, "file-max", fixed("65536\n")),
     row(FS, "nr_open", fixed("65536\n")),
     row(FS, "pipe-max-size", fixed("1048576\n")),
+    row(PANDO, "arguments", What::Text(Text::CloneArguments)),
+    row(PANDO, "clone", What::Text(Text::CloneIndex)),
+    row(PANDO, "environment", What::Text(Text::CloneEnvironment)),
+    row(PANDO, "generation", What::Text(Text::Generation)),
     row(SYS_NET_CORE, "rmem_max", fixed("212992\n")),
     row(SYS_NET_CORE, "somaxconn", fixed("4096\n")),
     row(SYS_NET_CORE, "wmem_max", fixed("212992\n")),
