@@ -82,6 +82,7 @@ pub(crate) fn program(words: &[&str]) -> Program {
         user: 0,
         group: 0,
         memory: QUOTA,
+        is_template: false,
     }
 }
 

@@ -8,6 +8,10 @@ use crate::{
     tree::{Content, InodeId, Tree},
 };
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
 pub(crate) const NAME_MAX: usize = 255;
 pub(crate) const TARGET_MAX: usize = 4095;
 
@@ -95,6 +99,12 @@ impl Builder {
             }
         };
         self.put(parent, name, attributes, content)
+    }
+
+    /// The paths of all that has this name, wherever it lies. O(names of the tree), for each that is found once for each directory above it.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Vec<PathBuf> {
+        self.tree.named(name.as_bytes()).map(|entry| OsString::from_vec(self.tree.path(entry)).into()).collect()
     }
 
     /// Adds a symbolic link. Its target need not exist; it may point anywhere, also above the root, where it ends.

@@ -149,6 +149,22 @@ impl Tree {
         self.slot(directory, name).map(|slot| self.entries[slot as usize].inode)
     }
 
+    /// All that has a name.
+    pub(crate) fn named(&self, name: &[u8]) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| self.text(entry.name) == name)
+    }
+
+    /// The path of an entry.
+    pub(crate) fn path(&self, entry: &Entry) -> Vec<u8> {
+        let mut path = match self.entries.iter().find(|above| above.inode == entry.directory) {
+            Some(above) => self.path(above),
+            None => Vec::new(),
+        };
+        path.push(b'/');
+        path.extend_from_slice(self.text(entry.name));
+        path
+    }
+
     /// Lets a name stand for an inode; what it stood for before is returned and has a name less.
     pub(crate) fn link(&mut self, directory: InodeId, name: &[u8], inode: InodeId) -> Result<Option<InodeId>, Error> {
         if let Some(slot) = self.slot(directory, name) {

@@ -36,6 +36,7 @@ fn collect(source: &Path, progress: &Progress) -> Result<Builder, Error> {
     } else {
         builder.archive(source)?;
     }
+    view::add_parts(&mut builder)?;
     Ok(builder)
 }
 

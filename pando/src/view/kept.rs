@@ -5,7 +5,7 @@
 //! removed. What they do not show is found by a thread that walks the rest while the cell runs, for the next start; and
 //! a file that is not what the image says is an error when it is read, and makes the image be forgotten.
 
-use super::{add_empty, places};
+use super::{add_empty, parts, places};
 use crate::progress::Progress;
 use pando_image::{Builder, Cache, Error, Image, Readable, Walk};
 use std::fs;
@@ -95,12 +95,14 @@ pub(super) fn builder(parallel: bool, progress: &Progress) -> Result<Builder, Er
     for top in tops() {
         builder.host(top.as_os_str().as_bytes(), &top, &walk)?;
     }
+    parts::add(&mut builder)?;
     Ok(builder)
 }
 
 /// A number that changes when software comes or goes.
 fn signs() -> u64 {
     let mut hasher = DefaultHasher::new();
+    parts::version(&mut hasher);
     places::SOFTWARE.iter().for_each(|name| hash_sign(&Path::new("/").join(name), &mut hasher));
     DATABASES.iter().for_each(|database| hash_sign(Path::new(database), &mut hasher));
     WATCHED.iter().for_each(|directory| hash_entries(Path::new(directory), &mut hasher));

@@ -7,6 +7,7 @@
 
 mod asked;
 mod kept;
+mod parts;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use asked::Asked;
+pub(crate) use parts::add as add_parts;
 
 /// Directories that stand in every root, empty where the image has none: name and permissions.
 const EMPTY: [(&str, u16); 8] = [
@@ -144,7 +146,7 @@ impl View {
         let place = if real.is_dir() {
             refuse_kernel(&real)?;
             let mount = self.add_directory(cell)?;
-            self.volumes.push(Volume { mount: mount.clone(), image: walked(&real)?, cache: None });
+            self.volumes.push(Volume { mount: mount.clone(), image: walked(&real)?.image()?, cache: None });
             mount
         } else {
             let file = HostFile::new(&real)?;
@@ -223,7 +225,7 @@ impl View {
     }
 
     fn add_prefix(&mut self, prefix: &Path) -> Result<(), ViewError> {
-        match walked(prefix) {
+        match walked_prefix(prefix) {
             Ok(image) => {
                 let mount = self.add_directory(prefix)?;
                 self.volumes.push(Volume { mount, image, cache: None });
@@ -239,7 +241,7 @@ impl View {
     }
 
     fn add_current(&mut self, directory: &Path) -> Result<(), ViewError> {
-        let image = walked(directory).map_err(ViewError::Directory)?;
+        let image = walked(directory).and_then(Builder::image).map_err(ViewError::Directory)?;
         let mount = self.add_directory(directory)?;
         self.volumes.push(Volume { mount, image, cache: None });
         self.reach.push(directory.into());
@@ -271,10 +273,17 @@ fn add_empty(builder: &mut Builder) -> Result<(), Error> {
 }
 
 /// A directory of the host as it is now, as far as the caller may read it.
-fn walked(directory: &Path) -> Result<Image, Error> {
+fn walked(directory: &Path) -> Result<Builder, Error> {
     let progress = Progress::files("looking");
     let mut builder = Builder::new();
     builder.host("/", directory, &walk(Readable::ByCaller, WALKED_MAX, &|count| progress.set(count)))?;
+    Ok(builder)
+}
+
+/// An installation prefix, with what programs of it are to find.
+fn walked_prefix(prefix: &Path) -> Result<Image, Error> {
+    let mut builder = walked(prefix)?;
+    parts::add_modules(&mut builder)?;
     builder.image()
 }
 
@@ -291,13 +300,16 @@ fn open_root(root: &Path) -> Result<Image, Error> {
     let real = root.canonicalize().map_err(|source| Error::Host { path: root.into(), source })?;
     if real.is_dir() {
         refuse_kernel(&real)?;
-        return walked(&real);
+        let mut builder = walked(&real)?;
+        parts::add(&mut builder)?;
+        return builder.image();
     }
     match Image::open(&real) {
         // Whatever else it is, an archive's reader says best why it is none.
         Err(Error::NotAnImage { .. }) if !pando_image::is_image(&real) => {
             let mut builder = Builder::new();
             builder.archive(&real)?;
+            parts::add(&mut builder)?;
             builder.image()
         }
         outcome => outcome,

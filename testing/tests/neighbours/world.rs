@@ -117,6 +117,7 @@ impl World {
             user: 0,
             group: 0,
             memory: QUOTA,
+            is_template: false,
         };
         let id = program.prepare(kernel, root).expect("room for a cell");
         let addresses = kernel.plug(id, self.network, Link::default()).expect("it does not run yet");

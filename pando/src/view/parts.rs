@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every root holds besides its own, so that programs can say that they are ready to be cloned: a program for shells, a module for Python and Node each, a header for C.
+//!
+//! They lie where each language looks first, so that nothing is to be set up.
+
+use pando_image::{Attributes, Builder, Error};
+use std::hash::{Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const SHELL: &str = include_str!("parts/pando-ready");
+const PYTHON: &str = include_str!("parts/pando.py");
+const NODE: &str = include_str!("parts/pando.js");
+const HEADER: &str = include_str!("parts/pando.h");
+
+/// Adds all of them to a root.
+///
+/// # Errors
+/// There is no room.
+pub(crate) fn add(builder: &mut Builder) -> Result<(), Error> {
+    put(builder, Path::new("/usr/bin/pando-ready"), 0o755, SHELL)?;
+    put(builder, Path::new("/usr/include/pando.h"), 0o644, HEADER)?;
+    add_modules(builder)
+}
+
+/// Adds the modules of languages that are installed somewhere in a tree.
+///
+/// # Errors
+/// There is no room.
+pub(super) fn add_modules(builder: &mut Builder) -> Result<(), Error> {
+    for module in builder.named("os.py") {
+        let library = module.parent().and_then(Path::file_name);
+        if library.is_some_and(|library| library.as_encoded_bytes().starts_with(b"python3.")) {
+            put(builder, &module.with_file_name("pando.py"), 0o644, PYTHON)?;
+        }
+    }
+    for program in builder.named("node") {
+        if let Some((prefix, true)) = program.parent().and_then(|bin| Some((bin.parent()?, bin.ends_with("bin")))) {
+            put(builder, &prefix.join("lib/node/pando.js"), 0o644, NODE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds to a sign that is another where the parts are others.
+pub(super) fn version(hasher: &mut impl Hasher) {
+    [SHELL, PYTHON, NODE, HEADER].hash(hasher);
+}
+
+/// Adds a file where nothing stands in its way: the image knows best.
+fn put(builder: &mut Builder, path: &Path, permissions: u16, text: &str) -> Result<(), Error> {
+    match builder.file(path.as_os_str().as_bytes(), Attributes::root(permissions), text) {
+        Err(Error::Duplicate { .. } | Error::NotADirectory { .. }) => Ok(()),
+        done => done,
+    }
+}
