@@ -15,9 +15,10 @@ pub mod sched;
 
 pub use crate::core::{Config, Kernel, Listener, OperatorError, Station, Turn, Worker};
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
+pub use cell::image::CellImage;
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};
-pub use memory::DiskId;
+pub use memory::{BadImage, DiskId};
 pub use network::{NetworkConfig, NetworkId};
 pub use sched::Share;

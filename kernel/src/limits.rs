@@ -24,6 +24,12 @@ pub const RELEASE_PIECE: usize = 64;
 /// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
 pub const PIECE_PAGES: u64 = 512;
 
+/// Pages and other entries that one piece of a listing of a cell's memory meets, and the bytes of which are then copied without the lock: some 100 µs under it.
+pub const LISTING_PIECE: u64 = 2048;
+
+/// Extents of an image that one piece of furnishing a cell's memory puts in place, each with a few tables: some 100 µs under the lock.
+pub const FURNISHING_PIECE: usize = 32;
+
 /// Tables of pages that one piece of a count looks at, each with 512 entries: about 100 µs under the lock.
 pub const PIECE_TABLES: usize = 64;
 

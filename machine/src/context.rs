@@ -32,6 +32,37 @@ pub(crate) struct QueuedException {
     pub(crate) error: Option<u32>,
 }
 
+/// Vectors of exceptions that a program at CPL 3 can raise.
+const RAISED: u32 = 0b0010_1011_0111_1100_1111_1011;
+/// Those of them that come with an error code.
+const WITH_ERROR: u32 = 0b0010_0010_0111_1100_0000_0000;
+
+/// How `pending` lies in its word: the shadow, the vector, whether there is an exception and an error code, the code.
+impl Pending {
+    const EXCEPTION: u64 = 1 << 16;
+    const ERROR: u64 = 1 << 17;
+
+    fn to_word(self) -> u64 {
+        let exception = self.exception.map_or(0, |QueuedException { vector, error }| {
+            let error = error.map_or(0, |code| Pending::ERROR | u64::from(code) << 32);
+            Pending::EXCEPTION | u64::from(vector) << 8 | error
+        });
+        u64::from(self.interrupt_shadow) | exception
+    }
+
+    /// `None`: no program can have brought this about.
+    fn from_word(word: u64) -> Option<Pending> {
+        let [interrupt_shadow, vector, ..] = word.to_le_bytes();
+        let error = (word & Pending::ERROR != 0).then_some((word >> 32) as u32);
+        let exception = (word & Pending::EXCEPTION != 0).then_some(QueuedException { vector, error });
+        let pending = Pending { exception, interrupt_shadow };
+        let can_be = |set: u32, vector: u8| vector < 32 && set & 1 << vector != 0;
+        let is_sound = exception
+            .is_none_or(|QueuedException { vector, error }| can_be(RAISED, vector) && can_be(WITH_ERROR, vector) == error.is_some());
+        (is_sound && interrupt_shadow <= 3 && pending.to_word() == word).then_some(pending)
+    }
+}
+
 /// Everything that the CPU keeps for a cell, except the vector state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
@@ -52,6 +83,29 @@ impl Context {
     #[must_use]
     pub fn at(rip: u64) -> Context {
         Context { registers: Registers { rip, ..Registers::default() }, ..Context::default() }
+    }
+
+    /// How many words a context is.
+    pub const WORDS: usize = Registers::WORDS + 4;
+
+    /// The context as plain words, for [`Context::from_words`].
+    #[must_use]
+    pub fn to_words(&self) -> [u64; Context::WORDS] {
+        let mut words = [0; Context::WORDS];
+        let (registers, rest) = words.split_at_mut(Registers::WORDS);
+        registers.copy_from_slice(&self.registers.to_words());
+        rest.copy_from_slice(&[self.fs_base, self.gs_base, self.fault_address, self.pending.to_word()]);
+        words
+    }
+
+    /// The context that these words stand for. `None`: no cell can have it.
+    #[must_use]
+    pub fn from_words(words: [u64; Context::WORDS]) -> Option<Context> {
+        let (registers, rest) = words.split_at(Registers::WORDS);
+        let registers = Registers::from_words(registers.try_into().ok()?);
+        let [fs_base, gs_base, fault_address, pending] = rest.try_into().ok()?;
+        let context = Context { registers, fs_base, gs_base, fault_address, pending: Pending::from_word(pending)? };
+        context.is_loadable().then_some(context)
     }
 
     /// The flags as they are loaded: what a cell may set, and what is always set.
@@ -160,6 +214,37 @@ impl fmt::Display for Violation {
             Violation::OutsideMemory => f.write_str("touched memory outside its address space"),
             Violation::BadContext => f.write_str("has registers that no CPU accepts"),
             Violation::Machine { reason } => write!(f, "stopped the virtual CPU: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Context, Pending, QueuedException};
+
+    #[test]
+    fn a_context_reads_as_it_was_written() {
+        for exception in [None, Some((1, None)), Some((14, Some(7))), Some((13, Some(u32::MAX)))] {
+            let exception = exception.map(|(vector, error)| QueuedException { vector, error });
+            let pending = Pending { exception, interrupt_shadow: 1 };
+            let context = Context { fs_base: !0, gs_base: 2, fault_address: 3, pending, ..Context::at(0x1234) };
+            assert_eq!(Context::from_words(context.to_words()), Some(context));
+        }
+    }
+
+    #[test]
+    fn no_context_is_made_that_a_cell_cannot_have() {
+        let word = |index: usize, value: u64| {
+            let mut words = Context::at(0).to_words();
+            words[index] = value;
+            Context::from_words(words)
+        };
+        let rip = Context::WORDS - 6;
+        assert!(word(rip, (1 << 47) - 1).is_some() && word(rip, 1 << 47).is_none());
+        assert!(word(Context::WORDS - 4, 1 << 47).is_none() && word(Context::WORDS - 3, 1 << 63).is_none());
+        // A double fault, an error code too much, one too few, a vector beyond all, stray bits.
+        for pending in [1 << 16 | 8 << 8, 3 << 16 | 6 << 8, 1 << 16 | 14 << 8, 1 << 16 | 40 << 8, 1 << 20, 14 << 8, 4] {
+            assert_eq!(word(Context::WORDS - 1, pending), None, "{pending:#x}");
         }
     }
 }

@@ -21,6 +21,15 @@ impl VectorState {
         &self.0
     }
 
+    /// The state in words that anybody may have written. `None`: they are too few or too many, or no CPU without AMX loads them. (Intel SDM volume 1, 13.4.2 and 10.2.3)
+    #[must_use]
+    pub fn from_untrusted(words: &[u32]) -> Option<VectorState> {
+        let words: &[u32; SIZE / 4] = words.try_into().ok()?;
+        // The rest of the header is reserved, or for the compacted form.
+        let is_sound = words[6] & !0xffff == 0 && words[130..144].iter().all(|word| *word == 0);
+        is_sound.then(|| VectorState::from_words(*words))
+    }
+
     /// What a CPU holds after reset: x87 control word 0x37f, MXCSR 0x1f80, every register zero.
     #[must_use]
     pub fn initial() -> VectorState {

@@ -3,6 +3,7 @@
 
 pub mod call;
 pub mod end;
+pub mod image;
 pub mod registers;
 pub mod traffic;
 pub mod upcall;
@@ -10,9 +11,11 @@ pub mod upcall;
 use crate::memory::{AccountId, Frames, SpaceSet};
 use call::Operation;
 use end::{Counters, End};
+use image::Carried;
 use pando_abi::EventSet;
 use pando_abi::virtual_registers::Card;
 use pando_machine::{Context, FrameId, Nanos, PageCount, VectorState};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Name of a cell: an index and a generation, so that a stale name is recognised. Known to the operator only; cells have no names for each other.
@@ -68,7 +71,7 @@ pub enum State {
 }
 
 /// What the result register receives when the cell is next loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resumption {
     /// Nothing: the context is complete.
     AsIs,
@@ -79,7 +82,7 @@ pub enum Resumption {
 }
 
 /// Where a cell's vector state is while the cell is on no vCPU (line 7 of the context contract).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vector {
     /// The cell declared it dead; it gets the initial state.
     Dead,
@@ -177,25 +180,40 @@ impl Cell {
     /// A clone: the same context and memory, another identity. O(mounts + segments).
     pub(crate) fn clone_as(&mut self, id: CellId, frames: &mut Frames, account: AccountId) -> Cell {
         let memory = self.memory.clone_set(frames, account);
-        let clone_index = self.clones_made;
-        self.clones_made += 1;
-        let identity = Identity {
+        let carried = Carried {
             generation: self.identity.generation + 1,
-            clone_index,
-            host_name: self.identity.host_name.clone(),
-            // A clone is plugged in anew, or nowhere.
-            card: Card::default(),
-            stale: true,
+            clone_index: self.clones_made,
+            clones_made: 0,
+            events: self.events.with(pando_abi::Event::Generation),
+            ..self.carried()
         };
-        Cell {
-            state: State::New,
+        self.clones_made += 1;
+        let mut cell = Cell::new(id, memory, String::new());
+        cell.carry(carried);
+        cell
+    }
+
+    /// All that the cell is besides its memory, where it stands still.
+    pub(crate) fn carried(&self) -> Carried {
+        Carried {
             context: self.context,
             vector: self.vector.clone(),
             resumption: self.resumption,
-            events: self.events.with(pando_abi::Event::Generation),
+            events: self.events,
             window: self.window,
-            identity,
-            ..Cell::new(id, memory, String::new())
+            generation: self.identity.generation,
+            clone_index: self.identity.clone_index,
+            clones_made: self.clones_made,
+            host_name: self.identity.host_name.clone(),
         }
+    }
+
+    /// Becomes what was carried over from elsewhere.
+    pub(crate) fn carry(&mut self, carried: Carried) {
+        let Carried { context, vector, resumption, events, window, generation, clone_index, clones_made, host_name } = carried;
+        // It is plugged in anew, or nowhere.
+        self.identity = Identity { generation, clone_index, host_name, card: Card::default(), stale: true };
+        (self.context, self.vector, self.resumption) = (context, vector, resumption);
+        (self.events, self.window, self.clones_made) = (events, window, clones_made);
     }
 }

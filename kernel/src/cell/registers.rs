@@ -7,11 +7,14 @@ use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, obstacle::Obstacle};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
-use pando_abi::virtual_registers::{Control, MissingCall, offset};
+use pando_abi::virtual_registers::{Card, Control, MissingCall, offset};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex, cpuid};
 
 /// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them as they are and cannot remap them.
 pub(crate) const KEPT_PAGES: u64 = (CPUID_TABLE - SYSTEM) / PAGE_SIZE + CPUID_TABLE_PAGES;
+
+/// Bytes of those that the cell writes: virtual registers and rings.
+pub(crate) const KEPT_BYTES: usize = (CPUID_TABLE - SYSTEM) as usize;
 
 fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let mut words = [0; N];
@@ -39,17 +42,37 @@ impl Cell {
             let range = self.memory.check(SpaceIndex(0), address, pages)?;
             self.memory.map(frames, &range, MapFlags::lazy(permissions))?;
         }
+        self.show_machine(frames)?;
+        // A libOS starts inside itself, without a timer.
+        self.set_word(frames, offset::LEVEL, 1)?;
+        self.set_word(frames, offset::CRITICAL, 1)?;
+        Ok(self.set_word(frames, offset::TIMER, u64::MAX)?)
+    }
+
+    /// Writes what belongs to the machine: what its CPU can do, and how its clock is read.
+    fn show_machine(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         let end = cpuid::Entry { leaf: cpuid::END, ..Default::default() };
         let room = (CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE - 1;
         let table: Vec<u8> = frames.machine().cpuid().into_iter().take(room).chain([end]).flat_map(cpuid::Entry::to_bytes).collect();
         self.poke(frames, CPUID_TABLE, &table)?;
         let clock = frames.machine().clock();
         let time = [clock.scale, clock.tsc_base, clock.base, clock.wall_base, clock.frequency];
-        self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time))?;
-        // A libOS starts inside itself, without a timer.
-        self.set_word(frames, offset::LEVEL, 1)?;
-        self.set_word(frames, offset::CRITICAL, 1)?;
-        Ok(self.set_word(frames, offset::TIMER, u64::MAX)?)
+        self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time))
+    }
+
+    /// The pages that the cell writes of those that the kernel keeps, without what is the machine's, or anew for each clone.
+    pub(crate) fn kept(&mut self, frames: &Frames) -> Result<Vec<u8>, CopyError> {
+        let mut bytes = vec![0; KEPT_BYTES];
+        self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, Behalf::Operator)?;
+        bytes[offset::TIME..offset::SAVES].fill(0);
+        bytes[offset::CARD..offset::CARD + size_of::<Card>()].fill(0);
+        Ok(bytes)
+    }
+
+    /// Puts such pages in place of those that are there, and this machine's own into them.
+    pub(crate) fn restore_kept(&mut self, frames: &mut Frames, bytes: &[u8]) -> Result<(), CopyError> {
+        self.poke(frames, VIRTUAL_REGISTERS, bytes)?;
+        self.show_machine(frames)
     }
 
     fn poke(&mut self, frames: &mut Frames, address: u64, bytes: &[u8]) -> Result<(), CopyError> {

@@ -14,6 +14,7 @@ mod exits;
 mod networking;
 mod operator;
 mod reading;
+mod saving;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::device::disk::{Disk, DiskError};
 use crate::limits::MIN_QUOTA;
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::obstacle::Obstacle;
-use crate::memory::{DiskId, Frames, Shortage, SpaceSet, Usage};
+use crate::memory::{BadImage, DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;
 use pando_abi::{BlockAddress, DiskIndex, Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex};
@@ -62,9 +62,36 @@ pub enum OperatorError {
     /// The kernel has as many disks as it can name.
     #[error("there are too many disks")]
     TooManyDisks,
-    /// The name was never given.
+    /// The name was never given, or the disk was removed.
     #[error("there is no such disk")]
     NoSuchDisk,
+    /// A cell has the disk.
+    #[error("the disk is in use: a cell has it")]
+    DiskInUse,
+    /// An image of a cell is none.
+    #[error("no cell can be made of this: {0}")]
+    Image(#[from] BadImage),
+    /// An image of a cell needs other disks.
+    #[error("the cell needs {wanted} disks, and {given} were given")]
+    OtherDisks {
+        /// How many it needs.
+        wanted: usize,
+        /// How many there are.
+        given: usize,
+    },
+    /// A disk is not the one that an image of a cell needs.
+    #[error("disk {index} is not the one that the cell needs: that has {wanted} blocks, and this {blocks}")]
+    OtherDisk {
+        /// Which, by the cell's own name.
+        index: usize,
+        /// How many blocks the right one has.
+        wanted: u64,
+        /// How many this one has.
+        blocks: u64,
+    },
+    /// Whoever took the bytes of an export's pages wanted no more of them.
+    #[error("the export was stopped")]
+    Stopped,
 }
 
 impl From<Obstacle> for OperatorError {
@@ -94,7 +121,7 @@ impl From<CopyError> for OperatorError {
 }
 
 /// What wakes a cell when its console's host side has done something.
-fn waker(shared: &Arc<Shared>, id: CellId) -> Box<dyn Fn() + Send + Sync> {
+pub(super) fn waker(shared: &Arc<Shared>, id: CellId) -> Box<dyn Fn() + Send + Sync> {
     let shared: Weak<Shared> = Arc::downgrade(shared);
     Box::new(move || {
         if let Some(shared) = shared.upgrade() {
@@ -130,7 +157,7 @@ impl Kernel {
     }
 
     /// Does something that takes memory; again, if there was not enough, after what can be freed has been.
-    fn with_room<T>(&self, mut action: impl FnMut(&mut State) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
+    pub(super) fn with_room<T>(&self, mut action: impl FnMut(&mut State) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
         let mut state = self.shared.lock();
         let mut flushed = false;
         loop {
@@ -161,15 +188,20 @@ impl Kernel {
         let (occupant, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
         occupant.cell.is_template |= source_state == CellState::Frozen;
         let cell = occupant.cell.clone_as(id, frames, account);
-        let console = occupant.console.clone_with(waker(&self.shared, id));
-        let channel = occupant.channel.as_ref().map(|channel| Box::new(channel.clone_with(waker(&self.shared, id))));
+        let console = Console::new(waker(&self.shared, id)).at_places(occupant.console.places());
+        let channel =
+            occupant.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
         let allowance = occupant.allowance;
         state.settle_in(Occupant { cell, console, channel, card: None, allowance });
         Ok(id)
     }
 
     /// Does something with a cell that is being built, or otherwise not running.
-    fn build<T>(&self, id: CellId, mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
+    pub(super) fn build<T>(
+        &self,
+        id: CellId,
+        mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<T, OperatorError>,
+    ) -> Result<T, OperatorError> {
         self.with_room(|state| {
             let (cell, frames) = state.at_rest(id)?;
             action(cell, frames)
@@ -225,15 +257,26 @@ impl Kernel {
         Ok(())
     }
 
-    /// Adds a disk for cells to be attached to. It stays as long as the kernel.
+    /// Adds a disk for cells to be attached to. It stays until it is removed.
     ///
     /// # Errors
     /// There are too many.
     pub fn add_disk(&self, disk: Arc<dyn Disk>) -> Result<DiskId, OperatorError> {
-        let mut state = self.shared.lock();
-        let id = DiskId::new(state.disks.len()).ok_or(OperatorError::TooManyDisks)?;
-        state.disks.push(disk);
-        Ok(id)
+        self.shared.lock().add_disk(disk).ok_or(OperatorError::TooManyDisks)
+    }
+
+    /// Removes a disk that no cell has. O(cells). What was read of it goes as memory is needed, and until then its name is not given to another.
+    ///
+    /// # Errors
+    /// There is no such disk, or a cell has it.
+    pub fn remove_disk(&self, disk: DiskId) -> Result<(), OperatorError> {
+        self.shared.lock().remove_disk(disk)
+    }
+
+    /// How many blocks a disk has; asked without the lock, for it is somebody else's code.
+    pub(super) fn blocks_of(&self, disk: DiskId) -> Result<u64, OperatorError> {
+        let found = self.shared.lock().disk(disk);
+        Ok(found.ok_or(OperatorError::NoSuchDisk)?.blocks())
     }
 
     /// Lets a cell, and whatever is cloned from it later, map blocks of a disk. Returns the cell's own name for it.
@@ -241,10 +284,12 @@ impl Kernel {
     /// # Errors
     /// The cell is running, there is no such disk, or the cell has too many.
     pub fn attach(&self, id: CellId, disk: DiskId) -> Result<DiskIndex, OperatorError> {
-        let found = self.shared.lock().disks.get(disk.index()).cloned();
-        // Asked without the lock: it is somebody else's code.
-        let blocks = found.ok_or(OperatorError::NoSuchDisk)?.blocks();
-        self.build(id, |cell, _| Ok(cell.memory.attach(disk, blocks)?))
+        let blocks = self.blocks_of(disk)?;
+        self.with_room(|state| {
+            // It may have been removed meanwhile.
+            state.disk(disk).ok_or(OperatorError::NoSuchDisk)?;
+            Ok(state.at_rest(id)?.0.memory.attach(disk, blocks)?)
+        })
     }
 
     /// Maps blocks of an attached disk in a cell's running space, from `first` on. They are brought in when they are touched.

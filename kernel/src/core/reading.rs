@@ -12,15 +12,15 @@ use pando_abi::BlockNumber;
 use pando_machine::{Arena, FRAME_SIZE};
 use std::iter;
 use std::ops::Range;
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 
 impl Shared {
     /// Reads a block that somebody wants, and its neighbours as far as there is room. Whoever wanted it tries again before the lock is let go, and then calls
     /// [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory.
     pub(super) fn bring_in<'a>(&'a self, mut state: MutexGuard<'a, State>, wanted: Wanted, buffer: &mut Vec<u8>) -> MutexGuard<'a, State> {
-        // Without room there is nothing to read; trying again says so.
+        // Whoever wants a block has its disk, which stays as long. Without room there is nothing to read; trying again says so.
+        let Some(disk) = state.disk(wanted.block.disk) else { return state };
         let Some(reading) = state.frames.begin_reading(wanted) else { return state };
-        let disk = Arc::clone(&state.disks[wanted.block.disk.index()]);
         drop(state);
         let read = read(&*disk, self.machine.arena(), &reading, buffer);
         let mut state = self.lock();

@@ -10,7 +10,7 @@ use crate::device::disk::Disk;
 use crate::limits::{FEW_ALARMS, MAX_CELLS, SWEEP_PIECE};
 use crate::memory::copy::CopyError;
 use crate::memory::sweep::Hand;
-use crate::memory::{Frames, Shortage, SpaceSet};
+use crate::memory::{DiskId, Frames, Shortage, SpaceSet};
 use crate::network::{Networks, Owner};
 use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
@@ -115,8 +115,8 @@ struct Sweep {
 /// The kernel's state.
 pub(super) struct State {
     pub(super) frames: Frames,
-    /// In order of their names.
-    pub(super) disks: Vec<Arc<dyn Disk>>,
+    /// In order of their names, where they were not removed.
+    disks: Vec<Option<Arc<dyn Disk>>>,
     pub(super) networks: Networks,
     places: Vec<(u32, Place)>,
     empty: Vec<u32>,
@@ -162,6 +162,37 @@ impl State {
             news: false,
             woken: false,
         }
+    }
+
+    /// A name for a disk. `None`: there are too many.
+    pub(super) fn add_disk(&mut self, disk: Arc<dyn Disk>) -> Option<DiskId> {
+        let State { disks, frames, .. } = self;
+        let is_unused = |index: &usize| {
+            disks.get(*index).is_none_or(|disk| disk.is_none() && DiskId::new(*index).is_some_and(|id| !frames.knows_disk(id)))
+        };
+        let index = (0..=disks.len()).find(is_unused)?;
+        let id = DiskId::new(index)?;
+        disks.resize(disks.len().max(index + 1), None);
+        disks[index] = Some(disk);
+        Some(id)
+    }
+
+    /// The disk of this name.
+    pub(super) fn disk(&self, id: DiskId) -> Option<Arc<dyn Disk>> {
+        self.disks.get(id.index())?.clone()
+    }
+
+    /// Removes a disk.
+    ///
+    /// # Errors
+    /// There is none of this name, or a cell has it.
+    pub(super) fn remove_disk(&mut self, id: DiskId) -> Result<(), OperatorError> {
+        self.disk(id).ok_or(OperatorError::NoSuchDisk)?;
+        if self.places.iter().any(|(_, place)| matches!(place, Place::Living(occupant) if occupant.cell.memory.uses(id))) {
+            return Err(OperatorError::DiskInUse);
+        }
+        self.disks[id.index()] = None;
+        Ok(())
     }
 
     /// A name for a new cell. `None`: there are too many.

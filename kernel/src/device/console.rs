@@ -7,6 +7,7 @@
 //! a port's owner wakes the cell only after letting go of the port.
 
 use super::ring::RingState;
+use crate::cell::image::RingPlaces;
 use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, SpaceSet};
@@ -174,9 +175,15 @@ impl Console {
         Console { transmit, receive, progress: 0, port: Arc::new(port) }
     }
 
-    /// The console of a clone: the same place in the rings, nothing in the buffers.
-    pub(crate) fn clone_with(&self, wake: Box<dyn Fn() + Send + Sync>) -> Console {
-        Console { progress: self.progress, ..Console::at(self.transmit, self.receive, wake) }
+    /// How far it has come.
+    pub(crate) fn places(&self) -> RingPlaces {
+        RingPlaces { transmit: self.transmit.taken(), receive: self.receive.taken(), progress: self.progress }
+    }
+
+    /// The same with nothing in the buffers, at other places in the rings: that of a clone goes on where its source's stands.
+    pub(crate) fn at_places(self, places: RingPlaces) -> Console {
+        let RingPlaces { transmit, receive, progress } = places;
+        Console { transmit: self.transmit.with_taken(transmit), receive: self.receive.with_taken(receive), progress, ..self }
     }
 
     /// The host's end.

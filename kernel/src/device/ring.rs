@@ -23,6 +23,16 @@ impl RingState {
         RingState { address, length: length as u64, taken: 0 }
     }
 
+    /// The same ring, of which so much was taken.
+    pub(crate) fn with_taken(self, taken: u64) -> RingState {
+        RingState { taken, ..self }
+    }
+
+    /// How many descriptors were taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// How many descriptors there are.
     pub(crate) fn length(&self) -> u64 {
         self.length

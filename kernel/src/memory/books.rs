@@ -2,7 +2,7 @@
 //! The books of the [registry](super::registry): which block lies in which frame, and which frames nobody else holds.
 
 use super::account::AccountId;
-use super::block::Block;
+use super::block::{Block, DiskId};
 use pando_machine::FrameId;
 use std::collections::{HashMap, VecDeque};
 
@@ -37,13 +37,37 @@ pub(super) struct Registry {
     pub(super) queue: VecDeque<FrameId>,
     /// How many only the registry holds.
     pub(super) idle: u64,
+    /// How many frames hold blocks of each disk, or are being filled with them.
+    pub(super) frames_of: HashMap<DiskId, u64>,
     /// The block that could not be read, until whoever wanted it has been told.
     pub(super) unreadable: Option<Block>,
 }
 
 impl Registry {
     pub(super) fn new(account: AccountId) -> Registry {
-        Registry { account, places: HashMap::new(), slots: HashMap::new(), queue: VecDeque::new(), idle: 0, unreadable: None }
+        Registry {
+            account,
+            places: HashMap::new(),
+            slots: HashMap::new(),
+            queue: VecDeque::new(),
+            idle: 0,
+            frames_of: HashMap::new(),
+            unreadable: None,
+        }
+    }
+
+    /// So many more frames are for blocks of a disk.
+    pub(super) fn count(&mut self, disk: DiskId, frames: u64) {
+        *self.frames_of.entry(disk).or_default() += frames;
+    }
+
+    /// A frame is no more for a block of a disk.
+    pub(super) fn uncount(&mut self, disk: DiskId) {
+        let frames = self.frames_of.get_mut(&disk).expect("it was counted");
+        *frames -= 1;
+        if *frames == 0 {
+            self.frames_of.remove(&disk);
+        }
     }
 
     /// Somebody maps an idle frame.

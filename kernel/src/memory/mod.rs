@@ -36,6 +36,9 @@ pub mod entry;
 pub mod fault;
 mod forks;
 pub mod frames;
+pub(crate) mod furnish;
+pub(crate) mod image;
+pub(crate) mod listing;
 pub mod obstacle;
 mod present;
 pub mod reaper;
@@ -49,6 +52,7 @@ pub use account::{AccountId, Usage};
 pub use block::{Block, DiskId, Wanted};
 pub use fault::{Access, Fault};
 pub use frames::{Frames, Shortage};
+pub use image::BadImage;
 pub use spaces::SpaceSet;
 
 /// Rules of the page-table discipline to leave out: for canaries.

@@ -7,7 +7,7 @@
 //! never given up; the kernel takes it out of mappings first ([`super::sweep`]).
 
 use super::account::Usage;
-use super::block::{Block, Wanted};
+use super::block::{Block, DiskId, Wanted};
 use super::books::{Presence, Slot};
 use super::frames::Frames;
 use pando_machine::{FrameId, PageCount};
@@ -110,6 +110,7 @@ impl Frames {
                 let block = slot.block;
                 self.registry.places.remove(&block);
                 self.registry.slots.remove(&frame);
+                self.registry.uncount(block.disk);
                 self.registry.idle -= 1;
                 self.release(frame);
                 left -= 1;
@@ -137,6 +138,7 @@ impl Frames {
         after = after.min(beside);
         before = before.min(beside - after);
         let first = Block { number: pando_abi::BlockNumber(block.number.0 - before), ..block };
+        self.registry.count(block.disk, frames.len() as u64);
         Some(Reading { wanted: block, first, frames })
     }
 
@@ -151,9 +153,15 @@ impl Frames {
                 self.registry.slots.insert(frame, Slot { block, used: false, queued: false });
                 self.registry.rest(frame);
             } else {
+                self.registry.uncount(block.disk);
                 self.release(frame);
             }
         }
+    }
+
+    /// Whether a block of a disk is in memory, or about to be.
+    pub(crate) fn knows_disk(&self, disk: DiskId) -> bool {
+        self.registry.frames_of.contains_key(&disk) || self.registry.unreadable.is_some_and(|block| block.disk == disk)
     }
 
     /// Forgets which block could not be read: whoever wanted it has tried again.

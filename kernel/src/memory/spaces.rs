@@ -38,9 +38,9 @@ struct Attached {
 }
 
 #[derive(Debug, Default)]
-struct Segment {
-    tree: Tree,
-    mounts: u32,
+pub(super) struct Segment {
+    pub(super) tree: Tree,
+    pub(super) mounts: u32,
 }
 
 /// All spaces and segments of a cell. Space 0 and the system segment 0 are there from the start.
@@ -49,10 +49,12 @@ struct Segment {
 #[derive(Debug)]
 pub struct SpaceSet {
     account: AccountId,
-    spaces: Vec<Option<Space>>,
-    segments: Vec<Option<Segment>>,
+    pub(super) spaces: Vec<Option<Space>>,
+    pub(super) segments: Vec<Option<Segment>>,
     disks: Vec<Attached>,
-    current: SpaceIndex,
+    /// The disk that memory stands on which the cell did not have from a disk of its own: it cannot name that one.
+    pub(super) backing: Option<DiskId>,
+    pub(super) current: SpaceIndex,
 }
 
 impl SpaceSet {
@@ -60,7 +62,7 @@ impl SpaceSet {
     #[must_use]
     pub fn new(frames: &mut Frames, account: AccountId) -> SpaceSet {
         let segments = vec![Some(Segment::default())];
-        let mut set = SpaceSet { account, spaces: Vec::new(), segments, disks: Vec::new(), current: SpaceIndex(0) };
+        let mut set = SpaceSet { account, spaces: Vec::new(), segments, disks: Vec::new(), backing: None, current: SpaceIndex(0) };
         set.create_space(frames).expect("the first space is within every limit");
         set
     }
@@ -273,6 +275,16 @@ impl SpaceSet {
         }
         self.disks.push(Attached { disk, blocks: blocks.min(u32::MAX.into()) });
         Ok(DiskIndex(index))
+    }
+
+    /// The attached disks in the order of the cell's names for them, each with how many blocks it has of it.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (DiskId, u64)> {
+        self.disks.iter().map(|attached| (attached.disk, attached.blocks))
+    }
+
+    /// Whether something of the cell's memory may be a block of this disk.
+    pub(crate) fn uses(&self, disk: DiskId) -> bool {
+        self.backing == Some(disk) || self.attached().any(|(attached, _)| attached == disk)
     }
 
     /// Finds `count` blocks of an attached disk.
@@ -517,7 +529,7 @@ impl SpaceSet {
                 copy
             }));
         }
-        SpaceSet { account, spaces: copies, segments, disks: self.disks.clone(), current: self.current }
+        SpaceSet { account, spaces: copies, segments, disks: self.disks.clone(), backing: self.backing, current: self.current }
     }
 
     /// Lets everything go; [`Frames::reap`] does it in pieces.

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cell that has some of everything, and freezes; its clones find it all, or say which check failed.
+
+use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{BlockNumber, Hypercall, MapFlags, Permissions, Registers};
+use pando_kernel::{CellConfig, CellId, CellImage, Disk, DiskError, DiskId, End, Kernel};
+use pando_machine::{FRAME_SIZE, PageCount};
+use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
+use pando_testing::asm::{Asm, Condition, Label};
+use pando_testing::disk::TestDisk;
+use pando_testing::lab::{Lab, QUOTA};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What the cell keeps in the system segment.
+const NOTES: u64 = SYSTEM_FREE;
+/// Memory of a space.
+const PRIVATE: u64 = 0x1000_0000;
+/// Large pages, two of which are touched.
+pub const LARGE: u64 = 0x4000_0000;
+/// Much that nobody touches.
+const VAST: u64 = SLOT_SIZE;
+/// Blocks of a disk.
+const VIEW: u64 = 2 * SLOT_SIZE;
+/// A segment.
+const SEGMENT: u64 = 3 * SLOT_SIZE;
+/// Blocks of its disk.
+pub const BLOCKS: u32 = 200;
+
+/// A program that checks as it goes: each check has a number, which is the exit status where it fails.
+struct Program {
+    asm: Asm,
+    failed: Label,
+    checks: u64,
+}
+
+impl Program {
+    fn check(&mut self, expected: u64) {
+        self.checks += 1;
+        self.asm.mov_imm(Rdi, self.checks).mov_imm(Rbx, expected).cmp(Rax, Rbx).jump_if(Condition::NotZero, self.failed);
+    }
+
+    fn call(&mut self, call: Hypercall, expected: u64) {
+        self.asm.call_kernel(call);
+        self.check(expected);
+    }
+
+    fn map(&mut self, address: u64, pages: u64, flags: MapFlags) {
+        self.call(Hypercall::Map { space: CURRENT_SPACE, address, pages, flags: flags.bits() }, 0);
+    }
+
+    fn write(&mut self, address: u64, value: i32) {
+        self.asm.mov_imm(Rbx, address).store_imm(Rbx, 0, value);
+    }
+
+    fn expect(&mut self, address: u64, value: u64) {
+        self.asm.mov_imm(Rbx, address).load(Rax, Rbx, 0);
+        self.check(value);
+    }
+}
+
+/// Makes memory of every kind, and a hole among spaces and segments.
+fn build(program: &mut Program) {
+    let flags = MapFlags::lazy(Permissions::READ_WRITE);
+    program.map(NOTES, 8, flags);
+    program.write(NOTES, 1);
+    program.map(PRIVATE, 64, flags);
+    for page in [0, 1, 2, 40, 63] {
+        program.write(PRIVATE + page * 4096, 100 + page as i32);
+    }
+    program.call(Hypercall::Protect { space: CURRENT_SPACE, address: PRIVATE + 4096, pages: 1, permissions: 0 }, 0);
+    program.map(LARGE, 2048, MapFlags { large: true, ..flags });
+    program.write(LARGE + (600 << 12), 600);
+    program.write(LARGE + (1700 << 12), 1700);
+    program.map(VAST, 1 << 26, flags);
+    program.write(VAST + (1 << 37), 37);
+    let blocks =
+        Hypercall::MapBlocks { space: CURRENT_SPACE, address: VIEW, pages: 100, block: 100, flags: Permissions::READ_WRITE.bits() };
+    program.call(blocks, 0);
+    program.expect(VIEW, TestDisk::word(100, 0));
+    program.write(VIEW + 5 * 4096, 5);
+    for segment in [1, 2] {
+        program.call(Hypercall::SegmentCreate {}, segment);
+    }
+    program.call(Hypercall::Share { segment: 2, space: 0, address: SEGMENT }, 0);
+    program.call(Hypercall::SegmentDestroy { segment: 1 }, 0);
+    program.map(SEGMENT, 16, flags);
+    program.write(SEGMENT + 4096, 7);
+    for copy in [1, 2] {
+        program.call(Hypercall::SpaceClone { space: 0 }, copy);
+    }
+    program.call(Hypercall::SpaceDestroy { space: 1 }, 0);
+    program.call(Hypercall::SpaceSwitch { space: 2 }, 0);
+    program.write(PRIVATE + 2 * 4096, 222);
+}
+
+/// What the clone finds in one of the two spaces.
+fn find(program: &mut Program, second: u64) {
+    program.expect(NOTES, 1);
+    for (page, value) in [(0, 100), (2, second), (3, 0), (40, 140), (63, 163)] {
+        program.expect(PRIVATE + page * 4096, value);
+    }
+    for page in [600, 1700] {
+        program.expect(LARGE + (page << 12), page);
+        program.expect(LARGE + ((page + 1) << 12), 0);
+    }
+    program.expect(VAST + (1 << 37), 37);
+    program.expect(VAST + (1 << 36), 0);
+    program.expect(VIEW, TestDisk::word(100, 0));
+    program.expect(VIEW + 5 * 4096, 5);
+    program.expect(VIEW + 99 * 4096, TestDisk::word(199, 0));
+    program.expect(SEGMENT + 4096, 7);
+    program.expect(SEGMENT, 0);
+    // Without permissions, and its content is kept all the same.
+    program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: VAST + (1 << 38) - (1 << 36) }, 3 | 1 << 4);
+}
+
+/// A template that has some of everything, and its disk.
+pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
+    let mut asm = Asm::new();
+    let failed = asm.label();
+    let mut program = Program { asm, failed, checks: 0 };
+    build(&mut program);
+    program.call(Hypercall::Freeze {}, 1);
+    find(&mut program, 222);
+    program.call(Hypercall::SpaceSwitch { space: 0 }, 0);
+    find(&mut program, 102);
+    // A write in one space is not seen in the other.
+    program.write(PRIVATE, 9);
+    program.write(SEGMENT + 4096, 8);
+    program.call(Hypercall::SpaceSwitch { space: 2 }, 0);
+    program.expect(PRIVATE, 100);
+    program.expect(SEGMENT + 4096, 8);
+    // Places of old are free again.
+    program.call(Hypercall::SpaceCreate {}, 1);
+    program.call(Hypercall::SegmentCreate {}, 1);
+    let Program { mut asm, failed, .. } = program;
+    let exit = Hypercall::Exit { status: 0, signal: 0, address: 0, instruction: 0 };
+    asm.call_kernel(exit).bind(failed).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
+    let code = asm.finish();
+    let kernel = &lab.kernel;
+    let id = kernel.create(CellConfig { quota: QUOTA, host_name: "source".into() }).expect("room for a cell");
+    kernel.map(id, LIBOS, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE)).expect("room for its code");
+    kernel.write(id, LIBOS, &code).expect("its code is mapped");
+    kernel.set_registers(id, Registers { rip: LIBOS, ..Registers::default() }).expect("it is not running");
+    let disk = add_source(kernel);
+    kernel.attach(id, disk).expect("its first disk");
+    kernel.start(id).expect("it was not started before");
+    lab.run_all();
+    lab.kernel.wait_frozen(id).expect("no check failed");
+    (id, disk)
+}
+
+/// The disk that the template has blocks of.
+pub fn add_source(kernel: &Kernel) -> DiskId {
+    kernel.add_disk(TestDisk::new(BLOCKS)).expect("room for a disk")
+}
+
+/// A clone must find what the template had.
+pub fn try_out(lab: &mut Lab, template: CellId) {
+    let clone = lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned");
+    lab.kernel.start(clone).expect("it was not started before");
+    let outcome = lab.finish(clone);
+    assert_eq!(outcome.end, End::Exited { status: 0 }, "the number of the check that failed is the status");
+}
+
+/// Pages that were exported, as a disk.
+#[derive(Default)]
+pub struct Pages {
+    pages: Mutex<Vec<u8>>,
+    /// How many were read again.
+    pub reads: AtomicU64,
+}
+
+impl Disk for Pages {
+    fn blocks(&self) -> u64 {
+        (self.pages.lock().expect("nobody panics").len() / FRAME_SIZE) as u64
+    }
+
+    fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let start = first.0 as usize * FRAME_SIZE;
+        self.reads.fetch_add((buffer.len() / FRAME_SIZE) as u64, Ordering::Relaxed);
+        buffer.copy_from_slice(&self.pages.lock().expect("nobody panics")[start..start + buffer.len()]);
+        Ok(())
+    }
+}
+
+impl Pages {
+    /// All their bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.pages.lock().expect("nobody panics").clone()
+    }
+}
+
+/// Exports a template, which must number its pages one after the other.
+pub fn export(kernel: &Kernel, id: CellId) -> (CellImage, Arc<Pages>) {
+    let pages = Arc::new(Pages::default());
+    let image = kernel.export(id, &mut |number, bytes| {
+        assert_eq!(number, pages.blocks());
+        pages.pages.lock().expect("nobody panics").extend(bytes);
+        ControlFlow::Continue(())
+    });
+    let image = image.expect("a template can be exported");
+    assert_eq!(image.contents(), pages.blocks());
+    (image, pages)
+}
+
+/// The image as it would lie in a file.
+pub fn bytes_of(image: &CellImage) -> Vec<u8> {
+    postcard::to_stdvec(image).expect("an image is plain data")
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Disks that come and go, and images that want others than they get.
+
+use crate::cell::{BLOCKS, add_source, export, template, try_out};
+use pando_abi::{DiskIndex, PAGE_SIZE};
+use pando_kernel::{DiskId, End, OperatorError};
+use pando_machine::PageCount;
+use pando_testing::disk::TestDisk;
+use pando_testing::lab::{Lab, QUOTA};
+
+#[test]
+fn a_disk_that_no_cell_has_can_be_removed_and_its_name_is_given_again() {
+    for mut lab in Lab::both() {
+        let (id, disk) = template(&mut lab);
+        let (image, pages) = export(&lab.kernel, id);
+        let contents = lab.kernel.add_disk(pages).expect("room for a disk");
+        let imported = lab.kernel.import(&image, contents, &[disk], QUOTA).expect("a sound image");
+        try_out(&mut lab, imported);
+        for disk in [disk, contents] {
+            assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse));
+        }
+        lab.kernel.end(imported, End::Killed).expect("it is frozen");
+        assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse), "another cell has it");
+        assert_eq!(lab.kernel.remove_disk(contents), Ok(()));
+        assert_eq!(lab.kernel.remove_disk(contents), Err(OperatorError::NoSuchDisk));
+        assert_eq!(lab.kernel.attach(id, contents), Err(OperatorError::NoSuchDisk));
+        assert_eq!(lab.kernel.import(&image, contents, &[disk], QUOTA), Err(OperatorError::NoSuchDisk));
+        // As long as something of it is in memory its name would lead there.
+        assert!(lab.kernel.registry().used > PageCount(0));
+        let other = lab.kernel.add_disk(TestDisk::new(1)).expect("room for a disk");
+        assert!(other != contents);
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.add_disk(TestDisk::new(1)), Ok(contents));
+        try_out(&mut lab, id);
+    }
+}
+
+#[test]
+fn names_of_disks_never_run_out_if_they_are_given_back() {
+    let lab = Lab::both().swap_remove(0);
+    for _ in 0..2 * DiskId::LIMIT {
+        let disk = lab.kernel.add_disk(TestDisk::new(1)).expect("room for a disk");
+        lab.kernel.remove_disk(disk).expect("no cell has it");
+    }
+}
+
+#[test]
+fn an_image_wants_the_disks_that_its_cell_had() {
+    for mut lab in Lab::both() {
+        let (id, disk) = template(&mut lab);
+        lab.kernel.settle();
+        let before = (lab.kernel.free(), lab.kernel.cells());
+        let (image, pages) = export(&lab.kernel, id);
+        let contents = lab.kernel.add_disk(pages).expect("room for a disk");
+        let smaller = lab.kernel.add_disk(TestDisk::new(BLOCKS - 1)).expect("room for a disk");
+        let import = |contents, disks: &[DiskId]| lab.kernel.import(&image, contents, disks, QUOTA);
+        assert_eq!(import(contents, &[]), Err(OperatorError::OtherDisks { wanted: 1, given: 0 }));
+        assert_eq!(import(contents, &[disk, disk]), Err(OperatorError::OtherDisks { wanted: 1, given: 2 }));
+        let wanted = u64::from(BLOCKS);
+        assert_eq!(import(contents, &[smaller]), Err(OperatorError::OtherDisk { index: 0, wanted, blocks: wanted - 1 }));
+        let wanted = image.contents();
+        assert_eq!(import(smaller, &[disk]), Err(OperatorError::OtherDisk { index: 1, wanted, blocks: u64::from(BLOCKS) - 1 }));
+        let short = lab.kernel.import(&image, contents, &[disk], PageCount(256));
+        short.into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it is frozen"));
+        lab.kernel.settle();
+        assert_eq!((lab.kernel.free(), lab.kernel.cells()), before);
+    }
+}
+
+/// It is the cell's memory, and none of its disks.
+#[test]
+fn an_imported_cell_cannot_name_the_disk_that_backs_it() {
+    for mut lab in Lab::both() {
+        let (id, _) = template(&mut lab);
+        let (image, pages) = export(&lab.kernel, id);
+        let contents = lab.kernel.add_disk(pages).expect("room for a disk");
+        let own = add_source(&lab.kernel);
+        let imported = lab.kernel.import(&image, contents, &[own], QUOTA).expect("a sound image");
+        // The next disk gets the next name.
+        let next = lab.kernel.add_disk(TestDisk::new(1)).expect("room for a disk");
+        assert_eq!(lab.kernel.attach(imported, next), Ok(DiskIndex(1)));
+        assert_eq!(image.disks(), 1);
+        let mut bytes = [0; PAGE_SIZE as usize];
+        assert!(lab.kernel.read(imported, crate::cell::LARGE, &mut bytes).is_ok());
+    }
+}
