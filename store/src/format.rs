@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a template lies in its file.
+//!
+//! ```text
+//! header    what this is, its format, where the index is, how long the file is, and the checksum of all that and of the index
+//! chunks    16 pages each, the last one fewer, compressed with zstd, one after the other
+//! index     the template without its pages; the operator's own words about it; what its CPU had; of each chunk its length and its checksum; where each page is
+//! ```
+//!
+//! Pages that are alike stand in the file once, zero pages not at all. Numbers are little-endian, the index is in postcard's format. Checksums are the first 128 bits of BLAKE3.
+
+use crate::error::Error;
+use pando_abi::PAGE_SIZE;
+use pando_kernel::CellImage;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What a file begins with.
+pub const MAGIC: &[u8; 16] = b"Pando template\n\0";
+/// The format that is written and read here. It grows with every change that readers must know of, those of [`CellImage`] included.
+pub const VERSION: u32 = 1;
+/// Pages of a chunk: small enough for the touch of one page, large enough to be worth compressing.
+pub const CHUNK_PAGES: usize = 16;
+
+/// Bytes of a page.
+pub(crate) const PAGE: usize = PAGE_SIZE as usize;
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 64;
+/// Bytes of an index that is read at most: that of some terabytes of pages.
+const INDEX_MAX: u64 = 4 << 30;
+
+/// The checksum of bytes.
+pub(crate) type Checksum = [u8; 16];
+
+/// The checksum of bytes in parts.
+fn checksum_of(parts: &[&[u8]]) -> Checksum {
+    let mut hasher = blake3::Hasher::new();
+    parts.iter().for_each(|part| _ = hasher.update(part));
+    let mut checksum = Checksum::default();
+    hasher.finalize_xof().fill(&mut checksum);
+    checksum
+}
+
+/// The checksum of bytes.
+pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
+    checksum_of(&[bytes])
+}
+
+/// The header, without the checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Where the index begins, and the chunks end.
+    pub(crate) index: u64,
+    /// Where it and the file end.
+    pub(crate) end: u64,
+}
+
+impl Header {
+    /// The bytes of the header of a file with this index.
+    pub(crate) fn encode(self, index: &[u8]) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..16].copy_from_slice(MAGIC);
+        bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.index.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.end.to_le_bytes());
+        let checksum = checksum_of(&[&bytes[..48], index]);
+        bytes[48..].copy_from_slice(&checksum);
+        bytes
+    }
+
+    /// Reads a header of a file that is so long; the checksum is compared once the index is there, by encoding it again.
+    pub(crate) fn decode(bytes: &[u8; HEADER], length: u64, path: &Path) -> Result<Header, Error> {
+        if bytes[..16] != *MAGIC {
+            return Err(Error::Other { path: path.into() });
+        }
+        let [index, end] = [24, 32].map(|at| u64::from_le_bytes(std::array::from_fn(|offset| bytes[at + offset])));
+        let found = u32::from_le_bytes(std::array::from_fn(|offset| bytes[16 + offset]));
+        if found != VERSION {
+            return Err(Error::Version { path: path.into(), found, known: VERSION });
+        }
+        let damaged = |what| Err(Error::Damaged { path: path.into(), what });
+        if length != end {
+            return damaged("it is not as long as it was written");
+        }
+        if index < HEADER as u64 || index > end || end - index > INDEX_MAX {
+            return damaged("its index is not where one can be");
+        }
+        Ok(Header { index, end })
+    }
+}
+
+/// Where pages are, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) count: u32,
+    /// The place of the first among all stored pages. `None`: all are zero.
+    pub(crate) place: Option<u32>,
+}
+
+/// A chunk: it lies behind the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Chunk {
+    pub(crate) length: u32,
+    /// Of its bytes in the file.
+    pub(crate) checksum: Checksum,
+}
+
+/// The index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Index {
+    pub(crate) image: CellImage,
+    pub(crate) metadata: Vec<u8>,
+    pub(crate) features: Vec<u32>,
+    pub(crate) runs: Vec<Run>,
+    /// How many pages are stored.
+    pub(crate) stored: u32,
+    pub(crate) chunks: Vec<Chunk>,
+}

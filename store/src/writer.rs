@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writing a template into a file: beside its place, and put there when all of it is on the disk.
+
+use crate::error::Error;
+use crate::features;
+use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, Header, Index, PAGE, Run, checksum};
+use pando_kernel::{CellId, Kernel, OperatorError};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use tempfile::NamedTempFile;
+use zstd::bulk::Compressor;
+
+/// How hard zstd tries: the next levels take twice as long for some percent of the bytes.
+const LEVEL: i32 = 1;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Pages of the template.
+    pub pages: u64,
+    /// Those of them that stand in the file: not the zero ones, and of each that occurs more than once only one.
+    pub stored: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// Saves a template that is frozen, with words about it that come back as they are. Others have the kernel meanwhile, and may clone the template.
+///
+/// The file is written beside its place and renamed once it is on the disk: whatever happens, the file of old is there whole, or the new one.
+///
+/// # Errors
+/// The cell is no template or cannot be read, or the host does not let the file be written.
+pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: &[u8]) -> Result<Summary, Error> {
+    let failed = |source| Error::Write { path: path.into(), source };
+    let mut pages = Pages::create(path).map_err(failed)?;
+    let mut written = Ok(());
+    let exported = kernel.export(id, &mut |_, page| {
+        written = pages.add(page);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    let image = match exported {
+        Err(OperatorError::Stopped) if written.is_err() => return Err(written.map_or_else(failed, |()| OperatorError::Stopped.into())),
+        exported => exported?,
+    };
+    pages.finish_chunk().map_err(failed)?;
+    let Pages { file, runs, stored, chunks, length, .. } = pages;
+    let pages = image.contents();
+    let features = features::of(&kernel.machine().cpuid());
+    let index = Index { image, metadata: metadata.to_vec(), features, runs, stored, chunks };
+    let bytes = put_in_place(file, length, &index, path).map_err(failed)?;
+    Ok(Summary { pages, stored: stored.into(), bytes })
+}
+
+/// Adds index and header, and puts the file where it belongs. Returns its length.
+fn put_in_place(mut file: BufWriter<NamedTempFile>, length: u64, index: &Index, path: &Path) -> io::Result<u64> {
+    let index = postcard::to_stdvec(index).map_err(io::Error::other)?;
+    let header = Header { index: length, end: length + index.len() as u64 };
+    file.write_all(&index)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&header.encode(&index))?;
+    let file = file.into_inner()?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    File::open(directory(path))?.sync_all()?;
+    Ok(header.end)
+}
+
+/// The directory that a file lies in.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Pages on their way into the file.
+struct Pages {
+    file: BufWriter<NamedTempFile>,
+    /// Bytes so far.
+    length: u64,
+    /// Where each page is that stands in the file, by its hash.
+    places: HashMap<Checksum, u32>,
+    runs: Vec<Run>,
+    stored: u32,
+    chunk: Vec<u8>,
+    chunks: Vec<Chunk>,
+    compressor: Compressor<'static>,
+}
+
+impl Pages {
+    fn create(path: &Path) -> io::Result<Pages> {
+        let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
+        let file = tempfile::Builder::new().prefix(&format!(".{name}.")).suffix(".new").tempfile_in(directory(path))?;
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        file.write_all(&[0; HEADER])?;
+        Ok(Pages {
+            file,
+            length: HEADER as u64,
+            places: HashMap::new(),
+            runs: Vec::new(),
+            stored: 0,
+            chunk: Vec::with_capacity(CHUNK_PAGES * PAGE),
+            chunks: Vec::new(),
+            compressor: Compressor::new(LEVEL)?,
+        })
+    }
+
+    /// Adds the next page.
+    fn add(&mut self, page: &[u8]) -> io::Result<()> {
+        let place = if page.iter().all(|byte| *byte == 0) { None } else { Some(self.place(page)?) };
+        match self.runs.last_mut() {
+            Some(run) if run.place.map(|first| first + run.count) == place && run.count < u32::MAX => run.count += 1,
+            _ => self.runs.push(Run { count: 1, place }),
+        }
+        Ok(())
+    }
+
+    /// The place of a page in the file.
+    fn place(&mut self, page: &[u8]) -> io::Result<u32> {
+        let next = self.stored;
+        let place = *self.places.entry(checksum(page)).or_insert(next);
+        if place == next {
+            self.stored = next.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
+            self.chunk.extend(page);
+            if self.chunk.len() == CHUNK_PAGES * PAGE {
+                self.finish_chunk()?;
+            }
+        }
+        Ok(place)
+    }
+
+    fn finish_chunk(&mut self) -> io::Result<()> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.compressor.compress(&self.chunk)?;
+        self.file.write_all(&bytes)?;
+        self.length += bytes.len() as u64;
+        self.chunks.push(Chunk { length: bytes.len() as u32, checksum: checksum(&bytes) });
+        self.chunk.clear();
+        Ok(())
+    }
+}
