@@ -49,6 +49,12 @@ impl Template {
         Ok(Template { cell })
     }
 
+    /// One that another kernel made, and this one has imported.
+    #[must_use]
+    pub fn loaded(cell: CellId) -> Template {
+        Template { cell }
+    }
+
     /// The cell.
     #[must_use]
     pub fn cell(&self) -> CellId {

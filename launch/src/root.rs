@@ -43,6 +43,12 @@ impl Root {
         Root { cell, volumes: self.volumes.clone() }
     }
 
+    /// What clones are made from that another kernel made a template of these volumes, in the same order, and this one has imported.
+    #[must_use]
+    pub fn loaded(cell: CellId, volumes: Vec<Volume>) -> Root {
+        Root { cell, volumes }
+    }
+
     fn mount(&self, kernel: &Kernel) -> Result<(), LaunchError> {
         for (slot, Volume { mount_point, disk }) in self.volumes.iter().enumerate() {
             let pages = PageCount(disk.blocks());

@@ -20,6 +20,11 @@ pub fn root(lab: &mut Lab, applets: &[&str], others: &[PathBuf]) -> Root {
     while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
         assert!(lab.turn(0), "the libOS waits for ever");
     }
+    Root::new(&lab.kernel, template, volumes(applets, others)).expect("room for a root")
+}
+
+/// The volumes of such a root.
+pub fn volumes(applets: &[&str], others: &[PathBuf]) -> Vec<Volume> {
     let file = HostFile::new(busybox()).expect("busybox can be read");
     let mut files = Builder::new();
     files.file("/bin/busybox", file.attributes(), file).expect("a fresh name");
@@ -32,8 +37,7 @@ pub fn root(lab: &mut Lab, applets: &[&str], others: &[PathBuf]) -> Root {
         files.file(format!("/{name}"), file.attributes(), file).expect("a fresh name");
     }
     files.directory("/tmp", Attributes::root(0o1777)).expect("a fresh name");
-    let volumes = vec![Volume::new("/", files.image().expect("a few files make an image"))];
-    Root::new(&lab.kernel, template, volumes).expect("room for a root")
+    vec![Volume::new("/", files.image().expect("a few files make an image"))]
 }
 
 /// A script for the shell.

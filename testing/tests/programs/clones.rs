@@ -10,14 +10,14 @@ use pando_testing::lab::{Lab, kvm_is_there};
 use std::collections::HashSet;
 
 /// A template that a script becomes, and what clones of it are given.
-struct Grove {
-    lab: Lab,
-    template: Root,
-    program: Program,
+pub struct Grove {
+    pub lab: Lab,
+    pub template: Root,
+    pub program: Program,
 }
 
 impl Grove {
-    fn plant(script: &str, calls: Calls) -> Grove {
+    pub fn plant(script: &str, calls: Calls) -> Grove {
         let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
         let root = common::root(&mut lab, &APPLETS, &[]);
         let program = Program { is_template: true, ..common::script(script, QUOTA, calls) };
@@ -37,7 +37,7 @@ impl Grove {
     }
 
     /// What a clone says that is given these words.
-    fn said(&mut self, words: &[&str]) -> String {
+    pub fn said(&mut self, words: &[&str]) -> String {
         let program = Program { arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(), ..self.program.clone() };
         let cell = program.prepare(&self.lab.kernel, &self.template).expect("room for a cell");
         let port = self.lab.kernel.console(cell).expect("it has a console");

@@ -5,6 +5,7 @@
 mod clones;
 #[path = "../common/mod.rs"]
 mod common;
+mod saved;
 
 use pando_kernel::Config;
 use pando_launch::Calls;
