@@ -129,7 +129,7 @@ impl Arena {
     pub fn read(&self, frame: FrameId, offset: usize, bytes: &mut [u8]) {
         let from = self.pointer(frame, offset, bytes.len(), 1);
         // SAFETY: `from` has that many bytes (checked), `bytes` is ours alone and does not overlap the arena.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+        unsafe { copy(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Copies bytes into a frame.
@@ -139,7 +139,7 @@ impl Arena {
     pub fn write(&self, frame: FrameId, offset: usize, bytes: &[u8]) {
         let to = self.pointer(frame, offset, bytes.len(), 1);
         // SAFETY: `to` has that many bytes (checked) and no Rust object lies there.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+        unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
     }
 
     /// Reads an entry of a table, or any aligned word of a frame.
@@ -199,15 +199,15 @@ impl Arena {
         unsafe { std::ptr::copy(source, target, FRAME_SIZE) }
     }
 
-    /// Copies so many bytes of one frame, from an offset on, over those of another, or of the same.
+    /// Copies so many bytes of one frame, from an offset on, over those of another, or of the same: where they overlap there, nobody can say which.
     ///
     /// # Panics
     /// The bytes are not all in their frames.
     pub fn copy_part(&self, from: (FrameId, usize), to: (FrameId, usize), length: usize) {
         let source = self.pointer(from.0, from.1, length, 1);
         let target = self.pointer(to.0, to.1, length, 1);
-        // SAFETY: both have that many bytes (checked) and no Rust object lies there; `copy` allows them to overlap.
-        unsafe { std::ptr::copy(source, target, length) }
+        // SAFETY: both have that many bytes (checked) and no Rust object lies there.
+        unsafe { copy(source, target, length) }
     }
 
     /// Gives the memory of a stretch back to the host; it reads zero from now on. Every translation of its frames is dropped.
@@ -222,6 +222,19 @@ impl Arena {
         if refused {
             self.zero(stretch.first(), FRAMES_PER_STRETCH);
         }
+    }
+}
+
+/// Copies piece by piece: long copies the C library leaves to a string instruction, which on some CPUs (AMD's Zen 3) takes 360 ns for a KiB instead of 13 where the target lies, within its
+/// page, less than 32 bytes behind the source. That is where frames of the network lie, with their headers, and memory of allocators.
+///
+/// # Safety
+/// Both have so many bytes; they may overlap.
+unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    const PIECE: usize = 1024;
+    for start in (0..length).step_by(PIECE) {
+        // SAFETY: the piece lies in both ranges.
+        unsafe { std::ptr::copy(from.add(start), to.add(start), PIECE.min(length - start)) }
     }
 }
 

@@ -3,11 +3,16 @@
 //! that a system call makes.
 //!
 //! Up to [`SHORT`] bytes words are moved, the last ones twice where the length is not a multiple; beyond that one string instruction is faster.
+//!
+//! Some CPUs (AMD's Zen 3) move bytes as if one by one where what is written lies, within its page, up to [`CLOSE`] bytes behind what is read: 360 ns for a KiB instead of 20. There words
+//! are moved, in 50. Buffers that begin at pages, and what allocators and headers put before others, make that a common case.
 
 use core::arch::global_asm;
 
 /// Bytes up to which words are moved one by one.
 const SHORT: usize = 256;
+/// Distances within a page, from where to where, that are too close for moving bytes: all below this one, but none.
+pub(crate) const CLOSE: usize = 32;
 
 // rdi: to, rsi: from, rdx: bytes. Returns rdi in rax. What ends the range is loaded before anything is stored.
 global_asm!(
@@ -63,11 +68,23 @@ global_asm!(
     "6:",
     "ret",
     "7:",
+    "lea ecx, [rdi-1]",
+    "sub ecx, esi",
+    "and ecx, 0xfff",
+    "cmp ecx, {close}-1",
     "mov rcx, rdx",
+    "jb 8f",
     "rep movsb",
+    "ret",
+    "8:",
+    "mov r8, [rsi+rdx-8]",
+    "shr rcx, 3",
+    "rep movsq",
+    "mov [rax+rdx-8], r8",
     "ret",
     ".popsection",
     short = const SHORT,
+    close = const CLOSE,
 );
 
 // rdi: to, esi: the byte, rdx: bytes. Returns rdi in rax.
@@ -125,7 +142,8 @@ global_asm!(".globl memcpy, memset", ".set memcpy, pando_memcpy", ".set memset, 
 
 #[cfg(test)]
 mod tests {
-    use super::SHORT;
+    use super::{CLOSE, SHORT};
+    use crate::user;
 
     unsafe extern "C" {
         fn pando_memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
@@ -134,28 +152,46 @@ mod tests {
 
     const ROOM: usize = SHORT + 64;
 
+    /// Bytes that begin at a page.
+    #[repr(align(4096))]
+    struct Page([u8; ROOM]);
+
     #[test]
     fn every_length_is_copied_and_filled_and_nothing_beside_it() {
-        let from: [u8; ROOM] = core::array::from_fn(|index| index as u8 | 1);
-        for start in 0..9 {
+        let from = Page(core::array::from_fn(|index| index as u8 | 1));
+        // Some are as close as is slow.
+        for start in (0..9).chain(CLOSE - 1..=CLOSE) {
             for bytes in 0..ROOM - start - 1 {
-                let mut to = [0; ROOM];
+                let mut to = Page([0; ROOM]);
                 // SAFETY: both ranges lie in their arrays, which are two.
-                let result = unsafe { pando_memcpy(to.as_mut_ptr().add(start), from.as_ptr(), bytes) };
-                assert_eq!(result, to.as_mut_ptr().wrapping_add(start));
-                let is_right = |(index, byte): (usize, &u8)| *byte == if index < bytes { from[index] } else { 0 };
+                let result = unsafe { pando_memcpy(to.0.as_mut_ptr().add(start), from.0.as_ptr(), bytes) };
+                assert_eq!(result, to.0.as_mut_ptr().wrapping_add(start));
+                let is_right = |(index, byte): (usize, &u8)| *byte == if index < bytes { from.0[index] } else { 0 };
                 assert!(
-                    to[..start].iter().all(|byte| *byte == 0) && to[start..].iter().enumerate().all(is_right),
+                    to.0[..start].iter().all(|byte| *byte == 0) && to.0[start..].iter().enumerate().all(is_right),
                     "{bytes} from {start} on"
                 );
                 // SAFETY: the range lies in its array.
-                let result = unsafe { pando_memset(to.as_mut_ptr().add(start), 0x1ee, bytes) };
-                assert_eq!(result, to.as_mut_ptr().wrapping_add(start));
+                let result = unsafe { pando_memset(to.0.as_mut_ptr().add(start), 0x1ee, bytes) };
+                assert_eq!(result, to.0.as_mut_ptr().wrapping_add(start));
                 let is_right = |(index, byte): (usize, &u8)| *byte == if index < bytes { 0xee } else { 0 };
                 assert!(
-                    to[..start].iter().all(|byte| *byte == 0) && to[start..].iter().enumerate().all(is_right),
+                    to.0[..start].iter().all(|byte| *byte == 0) && to.0[start..].iter().enumerate().all(is_right),
                     "{bytes} from {start} on"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn what_may_fault_is_copied_alike() {
+        let from = Page(core::array::from_fn(|index| index as u8 | 1));
+        for start in 0..=CLOSE {
+            for bytes in 0..ROOM - start {
+                let mut to = Page([0; ROOM]);
+                assert_eq!(user::fetch(&from.0[..bytes], &mut to.0[start..start + bytes]), bytes);
+                assert!(to.0[start..start + bytes] == from.0[..bytes], "{bytes} from {start} on");
+                assert!(to.0[..start].iter().chain(&to.0[start + bytes..]).all(|byte| *byte == 0), "{bytes} from {start} on");
             }
         }
     }

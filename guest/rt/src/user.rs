@@ -8,6 +8,8 @@ use core::arch::global_asm;
 
 use pando_abi::layout;
 
+use crate::copy::CLOSE;
+
 /// The end of application memory: below the volumes and the system segment.
 pub const END: u64 = layout::PROGRAM_END;
 
@@ -54,12 +56,26 @@ impl UserRange {
     }
 }
 
-// rdi: to, rsi: from, rdx: bytes. Returns in rax how many were not copied. `rep` keeps `rcx` true at a fault.
+// rdi: to, rsi: from, rdx: bytes. Returns in rax how many were not copied. `rep` keeps `rcx` true at a fault. Words are moved where bytes would be slow (`copy.rs`); what is left of them,
+// after the last or at a fault, goes as bytes.
 global_asm!(
     ".pushsection .text.pando_copy,\"ax\",@progbits",
     ".globl pando_copy",
     "pando_copy:",
     "mov rcx, rdx",
+    "lea eax, [rdi-1]",
+    "sub eax, esi",
+    "and eax, 0xfff",
+    "cmp eax, {close}-1",
+    "jae pando_copy_start",
+    "and edx, 7",
+    "shr rcx, 3",
+    ".globl pando_copy_words",
+    "pando_copy_words:",
+    "rep movsq",
+    ".globl pando_copy_words_fixup",
+    "pando_copy_words_fixup:",
+    "lea rcx, [rdx+rcx*8]",
     ".globl pando_copy_start",
     "pando_copy_start:",
     "rep movsb",
@@ -79,11 +95,14 @@ global_asm!(
     "mov rax, rcx",
     "ret",
     ".popsection",
+    close = const CLOSE,
 );
 
 unsafe extern "C" {
     fn pando_copy(to: u64, from: u64, bytes: u64) -> u64;
     fn pando_fill(to: u64, bytes: u64) -> u64;
+    static pando_copy_words: u8;
+    static pando_copy_words_fixup: u8;
     static pando_copy_start: u8;
     static pando_copy_fixup: u8;
     static pando_fill_start: u8;
@@ -93,7 +112,11 @@ unsafe extern "C" {
 /// Where a copying routine that faulted at `instruction` goes on; `None`: no such routine stands there.
 #[must_use]
 pub fn fix_up(instruction: u64) -> Option<u64> {
-    let pairs = [(&raw const pando_copy_start, &raw const pando_copy_fixup), (&raw const pando_fill_start, &raw const pando_fill_fixup)];
+    let pairs = [
+        (&raw const pando_copy_words, &raw const pando_copy_words_fixup),
+        (&raw const pando_copy_start, &raw const pando_copy_fixup),
+        (&raw const pando_fill_start, &raw const pando_fill_fixup),
+    ];
     pairs.into_iter().find(|(start, _)| start.addr() as u64 == instruction).map(|(_, fixup)| fixup.addr() as u64)
 }
 

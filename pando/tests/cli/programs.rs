@@ -56,6 +56,7 @@ parts! {
     mappings: "memory" C ["mapping"];
     protections: "memory" C ["protection"];
     mappings_that_move: "memory" C ["moving"];
+    where_memory_ends: "memory" C ["edges"];
     the_break: "memory" C ["break"];
     the_stack: "memory" C ["stack"];
     memory_that_is_shared: "shared" C ["protecting"];

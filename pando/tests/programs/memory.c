@@ -193,6 +193,24 @@ static void stack(int count, char **arguments)
 	HOLDS(all_are(alongside, 100000, 5));
 }
 
+// What can be read up to where memory ends is, to the last byte, however close within its page the target lies behind it.
+static void edges(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	enum { BYTES = 500 };
+	unsigned char *area = pages(2, PROT_READ | PROT_WRITE), back[BYTES + 8];
+	for (long at = 0; at < PAGE; at++)
+		area[at] = (unsigned char)(at * 7);
+	HOLDS(munmap(area + PAGE, (size_t)PAGE) == 0);
+	int file = memfd_create("edges", 0), right = 0;
+	for (int behind = 0; behind < 40; behind++) {
+		long bytes = BYTES + behind % 8, place = PAGE - bytes + behind;
+		HOLDS(pwrite(file, area + PAGE - bytes, (size_t)bytes + 100, place) == bytes);
+		right += pread(file, back, (size_t)bytes, place) == bytes && !memcmp(back, area + PAGE - bytes, (size_t)bytes);
+	}
+	HOLDS(right == 40);
+}
+
 // Takes all there is: malloc must say no before anything dies.
 static void exhaust(int count, char **arguments)
 {
@@ -215,7 +233,7 @@ static void exhaust(int count, char **arguments)
 
 static const struct part PARTS[] = {
 	{"heap-small", heap_small}, {"heap-large", heap_large}, {"mapping", mapping}, {"protection", protection}, {"moving", moving},
-	{"break", breaking}, {"stack", stack}, {"exhaust", exhaust}, {0},
+	{"break", breaking}, {"stack", stack}, {"edges", edges}, {"exhaust", exhaust}, {0},
 };
 
 int main(int count, char **arguments)
