@@ -4,6 +4,7 @@
 //! Nothing here waits. [`Network::pump`] takes the frames that have arrived, does what sockets wish, and posts what there is to say as one batch. It is called when there is something to do: after calls that touched far
 //! sockets, at the card's event, at the stack's deadlines.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,7 +24,6 @@ use crate::errno::Errno;
 use crate::files::socket::address::{Address, plain};
 use crate::files::socket::names::CARD;
 use crate::files::socket::outside::{self, Host, Wish};
-use crate::files::socket::transfer::giving;
 use crate::files::socket::{Socket, SocketId, Sockets};
 
 /// Bytes that a connection keeps of what arrived, and as many of what it sends: four of the largest packets, so that several go in one exit.
@@ -42,9 +42,8 @@ const PORTS_TRIED: usize = 1 << 15;
 const STRANGER: usize = 2 << 10;
 const LINGERING: usize = 512;
 
-/// The stack, with what is known of its connections.
+/// What is known of the stack's connections. The stack itself is lent to the sockets whenever nothing is done here.
 pub struct Network {
-    stack: Stack,
     sender: Sender,
     receiver: Receiver,
     far: BTreeMap<ConnectionId, SocketId>,
@@ -101,7 +100,7 @@ impl Doorkeeper for Door<'_> {
 
 impl core::fmt::Debug for Network {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        out.debug_struct("Network").field("stack", &self.stack).finish_non_exhaustive()
+        out.debug_struct("Network").field("connections", &self.connections).finish_non_exhaustive()
     }
 }
 
@@ -151,19 +150,14 @@ impl Network {
             lingering: most.lingering.min(memory / OTHERS_PART / LINGERING),
             ..Config::new([a, b, c, d, e, f], seed)
         };
-        Some(Network { stack: Stack::new(config, now), sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
-    }
-
-    /// When to pump again if nothing happens before.
-    #[must_use]
-    pub fn deadline(&self) -> Option<u64> {
-        self.stack.deadline()
+        sockets.outside.lend(Box::new(Stack::new(config, now)));
+        Some(Network { sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
     }
 
     /// Whether all has been said and heard that sockets which are closed left to say.
     #[must_use]
-    pub fn is_said(&self) -> bool {
-        self.connections.is_empty() && self.stack.is_said()
+    pub fn is_said(&self, sockets: &Sockets) -> bool {
+        self.connections.is_empty() && sockets.outside.is_said()
     }
 
     /// Makes the kernel look at what was sent, if that has waited long enough.
@@ -174,8 +168,9 @@ impl Network {
     /// Does all that can be done now. Returns whether anything has changed for those who wait.
     pub fn pump(&mut self, sockets: &mut Sockets, now: u64) -> bool {
         let stirred = sockets.take_stirred();
-        sockets.set_at_work(true);
-        let Network { stack, sender, receiver, .. } = self;
+        let Some(mut lent) = sockets.outside.take_back() else { return false };
+        let stack = &mut *lent;
+        let Network { sender, receiver, .. } = self;
         let mut changed = false;
         receiver.receive(&mut |frame| {
             if sockets.hears_frames() {
@@ -184,46 +179,52 @@ impl Network {
             }
             stack.take(frame, now, &mut Door(sockets), &mut Out(sender));
         });
-        changed |= self.hear(sockets, now);
+        changed |= self.hear(stack, sockets, now);
         while let Some(wish) = sockets.next_wish() {
-            self.fulfil(wish, sockets, now);
+            self.fulfil(wish, stack, sockets, now);
             changed = true;
         }
         for far in stirred {
-            changed |= self.look(far, sockets, now);
+            changed |= self.look(far, stack, sockets, now);
         }
-        self.stack.run(now, &mut Out(&mut self.sender));
+        stack.run(now, &mut Out(&mut self.sender));
         // What was said may have made room, or ended something.
-        changed |= self.hear(sockets, now);
-        sockets.set_at_work(false);
+        changed |= self.hear(stack, sockets, now);
+        sockets.outside.lend(lent);
         self.sender.post();
         changed
     }
 
     /// Passes on what the stack says has happened. Returns whether anything has.
-    fn hear(&mut self, sockets: &mut Sockets, now: u64) -> bool {
+    fn hear(&mut self, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let mut changed = false;
-        while let Some(happening) = self.stack.next_happening() {
+        while let Some(happening) = stack.next_happening() {
             changed = true;
             match happening {
-                Happening::Accepted(id) => self.accept(id, sockets),
+                Happening::Accepted(id) => self.accept(id, stack, sockets),
                 Happening::Opened(id) => {
                     if let Some(far) = self.far.get(&id).copied() {
                         if let Some(connection) = self.connections.get_mut(&far) {
                             connection.is_open = true;
                         }
+                        sockets.join_far(far, id);
                         sockets.opened(far);
-                        self.look(far, sockets, now);
+                        self.look(far, stack, sockets, now);
                     }
                 }
-                Happening::Data(id) | Happening::Room(id) => {
+                Happening::Data(id) => {
                     if let Some(far) = self.far.get(&id).copied() {
-                        self.look(far, sockets, now);
+                        self.look(far, stack, sockets, now);
+                    }
+                }
+                Happening::Room(id) => {
+                    if let Some(far) = self.far.get(&id).copied() {
+                        sockets.saw_room(far);
                     }
                 }
                 Happening::Failed(id, failure) => {
                     if let Some(far) = self.far.get(&id).copied() {
-                        let _ = self.carry_in(far, id, sockets, now);
+                        let _ = self.carry_in(far, id, stack, sockets, now);
                         sockets.failed(far, error_of(failure));
                     }
                 }
@@ -242,11 +243,14 @@ impl Network {
     }
 
     /// Lets a stranger wait at its listener.
-    fn accept(&mut self, id: ConnectionId, sockets: &mut Sockets) {
-        let arrived = self.stack.tuple(id).and_then(|Tuple { local, remote }| sockets.arrive(local, remote).ok());
+    fn accept(&mut self, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets) {
+        let arrived = stack.tuple(id).and_then(|Tuple { local, remote }| sockets.arrive(local, remote).ok());
         match arrived {
-            Some(far) => self.keep(id, far, true),
-            None => self.stack.abort(id),
+            Some(far) => {
+                sockets.join_far(far, id);
+                self.keep(id, far, true);
+            }
+            None => stack.abort(id),
         }
     }
 
@@ -255,18 +259,18 @@ impl Network {
         self.connections.insert(far, Connection { id, is_open, options: TcpOptions::default() });
     }
 
-    fn fulfil(&mut self, wish: Wish, sockets: &mut Sockets, now: u64) {
+    fn fulfil(&mut self, wish: Wish, stack: &mut Stack, sockets: &mut Sockets, now: u64) {
         match wish {
             Wish::Connect { far, from, to } => {
                 let options = sockets.near(far).and_then(|near| sockets.get(near).ok()).map(options).unwrap_or_default();
-                let (mut local, mut begun) = (from, self.stack.connect(Tuple { local: from, remote: to }, options, now));
+                let (mut local, mut begun) = (from, stack.connect(Tuple { local: from, remote: to }, options, now));
                 for _ in 0..PORTS_TRIED {
                     if begun != Err(pando_stack::Error::InUse) {
                         break;
                     }
                     let Some(other) = sockets.change_port(far).filter(|other| *other != local) else { break };
                     local = other;
-                    begun = self.stack.connect(Tuple { local, remote: to }, options, now);
+                    begun = stack.connect(Tuple { local, remote: to }, options, now);
                 }
                 match begun {
                     Ok(id) => self.keep(id, far, false),
@@ -279,7 +283,7 @@ impl Network {
             Wish::Datagram { from, to, bytes, hops } => {
                 let datagram = Datagram { local: from, remote: to, bytes, hops };
                 // What does not go out is lost.
-                let _ = self.stack.send_datagram(&datagram, now, &mut Out(&mut self.sender));
+                let _ = stack.send_datagram(&datagram, now, &mut Out(&mut self.sender));
             }
             Wish::Frame(frame) => {
                 let mut out = Out(&mut self.sender);
@@ -289,69 +293,52 @@ impl Network {
                 }
             }
             Wish::Message(message) => {
-                let _ = self.stack.send_message(&message, now, &mut Out(&mut self.sender));
+                let _ = stack.send_message(&message, now, &mut Out(&mut self.sender));
             }
         }
     }
 
     /// Looks at a far socket to which something has happened, or to whose connection. Returns whether bytes have moved, or it is over.
-    fn look(&mut self, far: SocketId, sockets: &mut Sockets, now: u64) -> bool {
+    fn look(&mut self, far: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return false };
         let Ok(socket) = sockets.get(far) else { return false };
         if socket.error.is_some() {
-            self.drop_connection(far, id, sockets, true, now);
+            self.drop_connection(far, id, stack, sockets, true, now);
             return true;
         }
         let near = sockets.near(far);
         if !is_open {
             if near.is_none() {
-                self.drop_connection(far, id, sockets, true, now);
+                self.drop_connection(far, id, stack, sockets, true, now);
             }
             return near.is_none();
         }
         if let Some(near) = near.and_then(|near| sockets.get(near).ok()).map(options).filter(|options| *options != told) {
-            self.stack.set(id, near);
+            stack.set(id, near);
             if let Some(connection) = self.connections.get_mut(&far) {
                 connection.options = near;
             }
         }
-        let stack = &mut self.stack;
-        let mut sent = 0;
-        sockets.take_out(far, &mut |bytes| {
-            let taken = stack.send(id, &mut giving(bytes));
-            sent += taken;
-            taken
-        });
-        let is_said = sockets.get(far).is_ok_and(|socket| socket.queue.is_empty());
-        match near {
+        if near.is_none() {
             // Whoever had it has closed it.
-            None if is_said => {
-                self.drop_connection(far, id, sockets, false, now);
-                true
-            }
-            None => {
-                self.stack.desert(id, now);
-                sent > 0
-            }
-            Some(_) => {
-                if is_said && sockets.get(far).is_ok_and(|socket| socket.finished) {
-                    self.stack.finish(id, now);
-                }
-                self.carry_in(far, id, sockets, now) || sent > 0
-            }
+            self.drop_connection(far, id, stack, sockets, false, now);
+            return true;
         }
+        if sockets.get(far).is_ok_and(|socket| socket.finished) {
+            stack.finish(id, now);
+        }
+        self.carry_in(far, id, stack, sockets, now)
     }
 
     /// Carries what has arrived to the socket that it is for. Returns whether any has, or the end.
-    fn carry_in(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets, now: u64) -> bool {
-        let waiting = self.stack.readable(id);
+    fn carry_in(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
+        let waiting = stack.readable(id);
         if waiting > 0 && sockets.is_deaf(far) {
             // Who sends to somebody who neither hears nor speaks any more is told so, as by Linux.
             sockets.failed(far, Errno::ECONNRESET);
-            self.drop_connection(far, id, sockets, true, now);
+            self.drop_connection(far, id, stack, sockets, true, now);
             return true;
         }
-        let stack = &mut self.stack;
         let carried = stack.receive(id, &mut |bytes| sockets.send_on(far, bytes));
         let is_over = stack.readable(id) == 0 && stack.has_finished(id);
         if is_over {
@@ -361,11 +348,11 @@ impl Network {
     }
 
     /// Forgets a connection that nobody in the cell has any more.
-    fn drop_connection(&mut self, far: SocketId, id: ConnectionId, sockets: &mut Sockets, breaks: bool, now: u64) {
+    fn drop_connection(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, breaks: bool, now: u64) {
         if breaks {
-            self.stack.abort(id);
+            stack.abort(id);
         } else {
-            self.stack.leave(id, now);
+            stack.leave(id, now);
         }
         self.far.remove(&id);
         self.connections.remove(&far);

@@ -411,10 +411,10 @@ impl System {
         loop {
             let now = clock::now();
             network.pump(&mut self.files.sockets, now);
-            if network.is_said() || now >= end {
+            if network.is_said(&self.files.sockets) || now >= end {
                 return;
             }
-            events::wait(network.deadline().map_or(end, |deadline| deadline.min(end)));
+            events::wait(self.files.sockets.outside.deadline().map_or(end, |deadline| deadline.min(end)));
         }
     }
 

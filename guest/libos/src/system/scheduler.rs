@@ -171,7 +171,7 @@ impl System {
 
     /// When the network has something to do by itself.
     pub(super) fn network_due(&self) -> Option<u64> {
-        self.network.as_ref()?.deadline()
+        self.files.sockets.outside.deadline()
     }
 
     /// Puts a process in place of the running one, with its memory and its files.

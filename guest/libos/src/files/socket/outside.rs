@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The way out: sockets whose other end is not in the cell.
 //!
-//! A connection to outside is a pair like any other. Its *far* socket is open for nobody: the network sends by it what has arrived, and takes out of its queue what is to go. Whatever
-//! happens to a far socket is noted, so that the network looks at those only. What else it shall do stands in a queue of wishes. Nothing here knows how packets look.
+//! A connection to outside is a pair like any other. Its *far* socket is open for nobody: the network sends by it what has arrived. What is to go is written straight into the stack, which is
+//! lent here whenever the network is not at work with it, so there is no room but the stack's. Whatever happens to a far socket is noted, so that the network looks at those only. What else it
+//! shall do stands in a queue of wishes. Nothing here knows how packets look.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use pando_stack::Message;
+use pando_stack::{ConnectionId, Message, Stack};
 
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, GIVEN};
 use super::queue::{Beside, Packet};
-use super::transfer::{Receiving, Sending, gather, giving};
+use super::transfer::{Sending, gather, giving};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
 use crate::errno::Errno;
 
@@ -26,6 +28,8 @@ const DATAGRAMS_MAX: usize = 1 << 20;
 pub struct Far {
     /// Something has happened to it that the network has not looked at.
     stirred: bool,
+    /// The stack's connection, once it is open.
+    connection: Option<ConnectionId>,
 }
 
 /// Something that the network shall do.
@@ -124,8 +128,8 @@ pub struct Outside {
     /// The cell's own addresses on its network.
     pub hosts: Vec<Host>,
     stirred: Vec<SocketId>,
-    /// The network is at work: what it does to far sockets itself it knows.
-    is_at_work: bool,
+    /// The stack, while the network is not at work: what that does to far sockets itself it knows.
+    stack: Option<Box<Stack>>,
     wishes: VecDeque<Wish>,
     /// Bytes of the datagrams among them.
     waiting: usize,
@@ -175,9 +179,36 @@ impl Outside {
         }
     }
 
+    /// Lends the stack to those who send.
+    pub fn lend(&mut self, stack: Box<Stack>) {
+        self.stack = Some(stack);
+    }
+
+    /// Takes the stack back, to work with it. `None`: there is no network, or it is at work already.
+    pub fn take_back(&mut self) -> Option<Box<Stack>> {
+        self.stack.take()
+    }
+
+    /// When the network has to look at the stack if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.stack.as_ref()?.deadline()
+    }
+
+    /// Whether all that was given to the stack has arrived.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        self.stack.as_ref().is_none_or(|stack| stack.is_said())
+    }
+
+    /// Bytes that can be sent by a far socket at once.
+    pub(super) fn room(&self, far: &Far) -> usize {
+        self.stack.as_ref().zip(far.connection).map_or(0, |(stack, connection)| stack.writable(connection))
+    }
+
     /// Takes note that something has happened to a socket, if it is a far one.
     pub(super) fn note(&mut self, id: SocketId, socket: &mut Socket) {
-        if let Some(far) = socket.far.as_mut().filter(|_| !self.is_at_work)
+        if let Some(far) = socket.far.as_mut().filter(|_| self.stack.is_some())
             && !mem::replace(&mut far.stirred, true)
         {
             self.stirred.push(id);
@@ -213,11 +244,6 @@ impl Sockets {
         let wish = self.outside.wishes.pop_front()?;
         self.outside.waiting -= wish.length();
         Some(wish)
-    }
-
-    /// The network begins to work, or has done what there was to do.
-    pub fn set_at_work(&mut self, is_at_work: bool) {
-        self.outside.is_at_work = is_at_work;
     }
 
     /// Takes the far sockets to which something has happened.
@@ -265,6 +291,22 @@ impl Sockets {
         let from = self.get(near).ok()?.local.internet()?;
         self.get_mut(far).ok()?.remote = Some(Address::Internet(in_family(family, from)));
         Some(plain(from))
+    }
+
+    /// The stack's connection of a far socket is open.
+    pub fn join_far(&mut self, far: SocketId, connection: ConnectionId) {
+        if let Some(far) = self.get_mut(far).ok().and_then(|socket| socket.far.as_mut()) {
+            far.connection = Some(connection);
+        }
+    }
+
+    /// A connection has room again.
+    pub fn saw_room(&mut self, far: SocketId) {
+        if let Some(near) = self.near(far)
+            && let Ok(socket) = self.get_mut(near)
+        {
+            socket.pulse.output();
+        }
     }
 
     /// A connection that was begun is there.
@@ -344,10 +386,18 @@ impl Sockets {
         self.near(far).and_then(|near| self.get(near).ok()).is_some_and(|socket| socket.reads_ended && socket.sends_ended)
     }
 
-    /// Takes bytes out of a far socket's queue, as many as `take` does.
-    pub fn take_out(&mut self, far: SocketId, take: &mut dyn FnMut(&[u8]) -> usize) {
-        // There is nothing, or nothing was taken.
-        let _ = self.receive(far, Receiving { room: usize::MAX, peeks: false, waits: false, take });
+    /// Sends by a far socket.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is no room. `EFAULT`.
+    pub(super) fn send_far(&mut self, far: SocketId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        let connection = self.get_mut(far)?.far.as_ref().and_then(|far| far.connection);
+        let (Some(stack), Some(connection)) = (&mut self.outside.stack, connection) else { return Err(Errno::EAGAIN) };
+        if stack.writable(connection) == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let sent = stack.send(connection, give);
+        if sent == 0 { Err(Errno::EFAULT) } else { Ok(sent) }
     }
 
     /// The other side of a connection sends nothing more.

@@ -50,6 +50,9 @@ impl Sockets {
         }
         let limit = socket.options.send_limit(socket.is_tcp());
         let Some(other) = socket.peer().and_then(|peer| self.get(peer).ok()) else { return true };
+        if let Some(far) = &other.far {
+            return socket.sends_ended || self.outside.room(far) > 0;
+        }
         let used = other.queue.used();
         match (socket.family, socket.style) {
             (Family::Internet4 | Family::Internet6, Style::Stream) => socket.sends_ended || used * 3 <= limit * 2,

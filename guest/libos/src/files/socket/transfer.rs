@@ -137,6 +137,7 @@ impl Sockets {
         let room = match self.get(peer) {
             // smoltcp knows no urgent bytes.
             Ok(Socket { far: Some(_), .. }) if sending.urgent => return Err(Errno::EOPNOTSUPP),
+            Ok(other) if other.far.is_some() && !(other.reads_ended && other.sends_ended) => return self.send_far(peer, sending.give),
             Ok(other) if !(other.reads_ended && other.sends_ended) => limit.saturating_sub(other.queue.used()).min(sending.length),
             // Nobody reads it: that is the answer to the next.
             other => {
