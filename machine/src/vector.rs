@@ -47,3 +47,21 @@ impl std::fmt::Debug for VectorState {
         write!(f, "VectorState(mxcsr {:#x})", self.0[6])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::VectorState;
+
+    #[test]
+    fn what_no_cpu_loads_is_no_state() {
+        let good = *VectorState::initial().words();
+        assert_eq!(VectorState::from_untrusted(&good), Some(VectorState::initial()));
+        // MXCSR's reserved half, the compacted form, the header's reserved rest.
+        for index in [6, 130, 131, 143] {
+            let mut words = good;
+            words[index] |= 1 << 31;
+            assert_eq!(VectorState::from_untrusted(&words), None, "word {index}");
+        }
+        assert_eq!(VectorState::from_untrusted(&good[1..]), None);
+    }
+}
