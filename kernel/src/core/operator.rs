@@ -13,6 +13,7 @@ use crate::memory::obstacle::Obstacle;
 use crate::memory::{BadImage, DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;
+use pando_abi::limits::HOST_NAME_BYTES;
 use pando_abi::{BlockAddress, DiskIndex, Event, MapFlags, Permissions, Refusal, Registers, SegmentIndex};
 use pando_machine::{Context, PageCount};
 use std::sync::{Arc, Weak};
@@ -144,7 +145,8 @@ impl Kernel {
             let frames = &mut state.frames;
             let account = frames.open_account(config.quota);
             let memory = SpaceSet::new(frames, account);
-            let mut cell = Cell::new(id, memory, config.host_name.clone());
+            let name = &config.host_name[..config.host_name.floor_char_boundary(HOST_NAME_BYTES)];
+            let mut cell = Cell::new(id, memory, name.into());
             if let Err(obstacle) = cell.lay_out(frames) {
                 cell.memory.release(frames);
                 frames.close_account(account);

@@ -51,6 +51,7 @@ impl Kernel {
         let Snapshot { listing: Some(listing), disk, .. } = &mut snapshot else { return Ok(image) };
         let mut buffer = vec![0; FRAME_SIZE * BLOCK_GROUP as usize];
         loop {
+            listing.make_room();
             let piece = listing.piece(&self.shared.lock().frames);
             let Some(piece) = piece else { break };
             self.pass_on(&piece, disk.as_deref(), &mut buffer, sink)?;

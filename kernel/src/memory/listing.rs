@@ -62,6 +62,11 @@ impl Listing {
         Listing { memory, attached, start: kept, trees: Vec::new(), page: TREE_PAGES, contents: Contents::default() }
     }
 
+    /// Makes room for what the next piece can meet: without the lock, because all that was met before may have to move.
+    pub(crate) fn make_room(&mut self) {
+        self.contents.numbers.reserve((LISTING_PIECE + PIECE_PAGES) as usize);
+    }
+
     /// Lists a piece. The result is the content that was met for the first time; `None`: all is listed.
     pub(crate) fn piece(&mut self, frames: &Frames) -> Option<Vec<(u64, Source)>> {
         let Listing { memory, attached, start, trees, page, contents } = self;

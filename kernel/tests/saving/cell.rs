@@ -141,7 +141,9 @@ pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
     asm.call_kernel(exit).bind(failed).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
     let code = asm.finish();
     let kernel = &lab.kernel;
-    let id = kernel.create(CellConfig { quota: QUOTA, host_name: "source".into() }).expect("room for a cell");
+    // A byte longer than a cell is told, which cuts it in the middle of a letter.
+    let host_name = "e".repeat(63) + "é";
+    let id = kernel.create(CellConfig { quota: QUOTA, host_name }).expect("room for a cell");
     kernel.map(id, LIBOS, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE)).expect("room for its code");
     kernel.write(id, LIBOS, &code).expect("its code is mapped");
     kernel.set_registers(id, Registers { rip: LIBOS, ..Registers::default() }).expect("it is not running");
