@@ -12,15 +12,19 @@ use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl, TcpRepr, TcpSeqNumber};
 
-use crate::mend::{Mended, Progress, is_before, mend, repetition};
+use crate::mend::{Mended, Progress, is_before, is_repetition, mend, repetition};
 use crate::packet::{Ends, Packet};
-use crate::port::{Port, Said, Voice};
+use crate::port::{Mute, Port, Said, Voice};
+use crate::recovery::Recovery;
 use crate::sockets::Single;
-use crate::steer::{REPETITIONS, Steer};
+use crate::steer::Steer;
 use crate::{Failure, Outlet, TcpOptions, Tuple, limits};
 
 /// How much faster smoltcp's clock runs.
 const PACE: u64 = 5;
+
+/// A moment when every clock of smoltcp's has run out.
+const LATE: Instant = Instant::from_micros_const(1 << 60);
 
 /// A moment as smoltcp has it.
 pub(crate) fn paced(moment: u64) -> Instant {
@@ -103,6 +107,7 @@ pub(crate) struct Connection {
     /// The scale of the windows that this side tells of.
     scale: u8,
     steer: Steer,
+    recovery: Recovery,
     /// When the other side was last heard.
     heard: u64,
     /// Since when it has owed an answer, or been heard without giving all of it.
@@ -142,6 +147,7 @@ impl Connection {
             answered: TcpSeqNumber(0),
             scale: 0,
             steer: Steer::new(),
+            recovery: Recovery::new(),
             heard: now,
             waits: Some(now),
         };
@@ -188,48 +194,53 @@ impl Connection {
             self.begin = segment.seq_number + 1;
             self.scale = segment.window_scale.map_or(0, |_| scale(self.socket().recv_capacity()));
             let header = if self.tuple.remote.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-            self.steer.agree(segment, voice.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
+            let piece = self.steer.agree(segment, voice.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
+            self.recovery.agree(segment, piece);
         }
         let Some(progress) = self.progress(&voice.said) else {
             self.answered = segment.ack_number.unwrap_or(self.answered);
+            self.recovery.is_answered(segment, now);
             return self.take(interface, voice, packet.bytes, now);
         };
-        if self.socket().send_queue() == 0 && progress.sent != progress.unanswered && self.steer.is_repetition(segment, progress) {
-            // It is no news, and after the third smoltcp would stop the clock of an end that is under way alone.
+        self.recovery.hear(segment, progress, now);
+        self.steer.came(segment, progress);
+        if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
+            self.answered = number;
+            self.deserted = self.deserted.map(|_| now);
+        }
+        let is_waited_for = progress.sent != progress.unanswered;
+        if is_waited_for && is_repetition(segment, progress) {
+            // smoltcp would send something again, or stop the clock of an end that is under way alone. Of more room it is told when it speaks.
             return;
         }
         let sums = voice.capabilities.checksum.clone();
-        match mend(packet, segment, progress, &sums) {
-            Mended::Sound => self.take(interface, voice, packet.bytes, now),
-            Mended::Instead(other) => self.take(interface, voice, &other, now),
+        let window = self.recovery.wanted_window();
+        match mend(packet, segment, progress, window, &sums) {
+            Mended::Sound => {
+                self.recovery.may_believe(segment.window_len);
+                self.take(interface, voice, packet.bytes, now);
+            }
+            Mended::Instead(other) => {
+                if segment.segment_len() == 0 {
+                    self.recovery.telling();
+                } else {
+                    self.recovery.may_believe(window);
+                }
+                self.take(interface, voice, &other, now);
+            }
             Mended::Before(other, wants_answer) => {
+                self.recovery.telling();
                 self.take(interface, voice, &other, now);
                 if wants_answer {
                     self.take(interface, voice, packet.bytes, now);
                 }
             }
         }
-        if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
-            self.answered = number;
-            self.deserted = self.deserted.map(|_| now);
-        }
-        let is_lost = self.steer.came(segment, progress, now);
-        if is_lost {
-            self.repeat(REPETITIONS, interface, voice, now);
-        }
-    }
-
-    /// Lets smoltcp hear so often what the other side said last. What it hears three times tells it that the first of what is under way was lost.
-    fn repeat(&mut self, times: u32, interface: &mut Interface, voice: &mut Voice, now: u64) {
-        let Some(progress) = self.progress(&voice.said).filter(|_| self.socket().send_queue() > 0) else { return };
-        let again = repetition(&self.tuple, progress, self.steer.window(), &voice.capabilities.checksum);
-        for _ in 0..times {
-            self.take(interface, voice, &again, now);
-        }
     }
 
     fn take(&mut self, interface: &mut Interface, voice: &mut Voice, bytes: &[u8], now: u64) {
-        interface.poll_ingress_single(paced(now), &mut Port { voice, arrived: Some(bytes) }, &mut self.single.set);
+        let mut port = Port { voice, recovery: &mut self.recovery, now, arrived: Some(bytes) };
+        interface.poll_ingress_single(paced(now), &mut port, &mut self.single.set);
     }
 
     /// How far both sides are, once it is open.
@@ -253,28 +264,49 @@ impl Connection {
         {
             self.socket_mut().set_keep_alive(Some(paced_span(keep_alive.interval)));
         }
-        let holds_back = !self.options.no_delay && self.steer.holds_back(self.answered);
-        self.socket_mut().set_nagle_enabled(holds_back);
         self.steer.speaks();
-        if self.probes().is_some_and(|moment| moment <= now) {
-            self.steer.probe();
-            self.repeat(REPETITIONS, interface, voice, now);
-        }
-        let before = voice.said;
-        interface.poll_egress(paced(now), &mut Port { voice, arrived: None }, &mut self.single.set);
-        let said = voice.said;
-        if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
-            self.steer.sent(said.length, last.sequence, said.again > before.again, now);
-        } else if self.socket().send_queue() > 0 && interface.poll_at(paced(now), &self.single.set).is_none() {
-            // The window closed while smoltcp's clock ran for something under way, and then it has none: it must hear of the window once more.
-            self.repeat(1, interface, voice, now);
+        self.recover(interface, voice, now);
+        loop {
+            let holds_back = self.recovery.is_full() || !self.options.no_delay && self.steer.holds_back(self.answered);
+            let is_behind = self.recovery.is_behind();
+            self.socket_mut().set_nagle_enabled(holds_back && !is_behind);
+            let before = voice.said;
+            voice.said.is_swallowed = false;
+            let mut port = Port { voice, recovery: &mut self.recovery, now, arrived: None };
+            interface.poll_egress(paced(now), &mut port, &mut self.single.set);
+            let said = voice.said;
+            if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
+                self.steer.sent(said.length, last.sequence);
+                if self.stage == Stage::Opening {
+                    self.recovery.asks(said.again > before.again, now);
+                }
+            }
+            // What does not get out takes smoltcp further, so this ends.
+            if !said.is_swallowed {
+                if said.frames == before.frames && !said.is_cut_short {
+                    self.recovery.is_through();
+                }
+                break;
+            }
         }
     }
 
-    /// When the silence of the other side means that something was lost.
-    fn probes(&self) -> Option<u64> {
-        let progress = self.progress(&self.said).filter(|_| self.socket().send_queue() > 0)?;
-        self.steer.probes().filter(|_| is_before(progress.unanswered, progress.sent))
+    /// Sees what is lost, and lets smoltcp send that again, and as much more as may be under way.
+    fn recover(&mut self, interface: &mut Interface, voice: &mut Voice, now: u64) {
+        let Some(progress) = self.progress(&voice.said) else { return };
+        self.recovery.look(now);
+        if self.socket().send_queue() > 0 && self.recovery.must_tell() {
+            let (is_unsure, window) = (self.recovery.is_unsure(), self.recovery.telling());
+            // Not the same twice, which would mean to smoltcp that something is lost.
+            for window in is_unsure.then_some(window.checked_add(1).unwrap_or(u16::MAX - 1)).into_iter().chain([window]) {
+                let told = repetition(&self.tuple, progress, window, &voice.capabilities.checksum);
+                self.take(interface, voice, &told, now);
+            }
+        }
+        if self.recovery.must_go_back() {
+            interface.poll_egress(LATE, &mut Mute(voice.capabilities), &mut self.single.set);
+            self.recovery.goes_back();
+        }
     }
 
     /// Whether there may be something to say now. If only an acknowledgement is owed, it may wait.
@@ -309,7 +341,7 @@ impl Connection {
             let idle = self.heard.saturating_add(nanoseconds(keep_alive.idle));
             if now < idle { idle } else { idle.saturating_add(nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into())) }
         });
-        [asked, self.probes(), given_up, silent, self.forsaken()].into_iter().flatten().min()
+        [asked, self.recovery.deadline(now), given_up, silent, self.forsaken()].into_iter().flatten().min()
     }
 
     /// Whether the other side has not answered for too long.
@@ -354,6 +386,7 @@ impl Connection {
         self.state = state;
         if self.stage == Stage::Opening && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
             self.stage = Stage::Open;
+            self.recovery.open(self.answered);
             tell(Change::Opened);
         }
         if self.finishing && self.stage == Stage::Open && matches!(state, State::Established | State::CloseWait) {

@@ -56,3 +56,18 @@ pub(crate) const REST: u64 = SECOND / 1000;
 pub(crate) const WAITING_BYTES: usize = 1 << 20;
 /// Of each, what its place in the queue costs beside its bytes.
 pub(crate) const PLACE: usize = 128;
+
+/// Segments under way that are known one by one: as many as fill the largest buffer with Ethernet's packets. More are counted together with the last.
+pub(crate) const SEGMENTS: usize = 1024;
+/// Places for them that a connection keeps while nothing is under way.
+pub(crate) const KEPT_SEGMENTS: usize = 8;
+/// How long to wait at least before all that is under way is taken as lost, and when nothing is known of how long answers take: Linux's 200 ms.
+pub(crate) const TIMES_OUT: u64 = SECOND / 5;
+/// How often that span is doubled, while nothing comes back: to 13 s.
+pub(crate) const DOUBLINGS: u32 = 6;
+/// Segments that arrive beyond a hole before it is taken for a loss, where nothing was ever reordered (RFC 5681).
+pub(crate) const REPETITIONS: usize = 3;
+/// How late something may be, in quarters of the shortest time round: not later than a usual time round in any case.
+pub(crate) const QUARTERS: u64 = 64;
+/// Bytes past which a congestion window need not grow: more than any buffer of a connection that is not asked for.
+pub(crate) const WINDOW: usize = 4 << 20;

@@ -41,8 +41,16 @@ pub(crate) const fn is_before(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
     one.0.wrapping_sub(other.0) < 0
 }
 
-/// What smoltcp should hear of a segment.
-pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, sums: &ChecksumCapabilities) -> Mended {
+/// Whether a segment says again what is acknowledged, and nothing else but how much room there is.
+pub(crate) fn is_repetition(segment: &TcpRepr, progress: Progress) -> bool {
+    segment.ack_number == Some(progress.unanswered)
+        && segment.segment_len() == 0
+        && segment.control != TcpControl::Rst
+        && !is_before(segment.seq_number, progress.expected)
+}
+
+/// What smoltcp should hear of a segment, where it should believe in that window.
+pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, window: u16, sums: &ChecksumCapabilities) -> Mended {
     let Some(number) = segment.ack_number.filter(|_| !matches!(segment.control, TcpControl::Rst | TcpControl::Syn)) else {
         return Mended::Sound;
     };
@@ -50,17 +58,25 @@ pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, sums:
     let end = TcpSeqNumber(segment.seq_number.0.wrapping_add(length));
     let is_old = is_before(segment.seq_number, progress.expected) && !is_before(progress.expected, end);
     if is_old && is_before(progress.unanswered, number) && !is_before(progress.sent, number) {
-        let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, payload: &[], ..*segment };
+        let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, window_len: window, payload: &[], ..*segment };
         return Mended::Before(rewritten(packet, &alone, sums), length > 0);
     }
+    if length == 0 && !is_before(segment.seq_number, progress.expected) && !is_before(number, progress.unanswered) {
+        let heard = TcpRepr { seq_number: progress.expected, window_len: window, sack_ranges: [None; 3], ..*segment };
+        return Mended::Instead(rewritten(packet, &heard, sums));
+    }
     if !is_old && length > 0 && is_before(number, progress.unanswered) {
-        let renewed = TcpRepr { ack_number: Some(progress.unanswered), ..*segment };
+        let renewed = TcpRepr { ack_number: Some(progress.unanswered), window_len: window, ..*segment };
         return Mended::Instead(rewritten(packet, &renewed, sums));
+    }
+    if !is_old && segment.window_len < window {
+        // A window without room for what is under way stops smoltcp's clock.
+        return Mended::Instead(rewritten(packet, &TcpRepr { window_len: window, ..*segment }, sums));
     }
     Mended::Sound
 }
 
-/// A packet from the other side that acknowledges once more what it has acknowledged, with the window that it told of last.
+/// A packet from the other side that acknowledges once more what it has acknowledged, with a window.
 pub(crate) fn repetition(tuple: &Tuple, progress: Progress, window: u16, sums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(tuple.remote.ip()), IpAddress::from(tuple.local.ip()));
     let back = Tuple { local: tuple.remote, remote: tuple.local };

@@ -5,11 +5,14 @@ use alloc::vec;
 
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber,
+};
 
 use crate::Outlet;
 use crate::lingering::LastWord;
 use crate::packet::{Ends, HEADER};
+use crate::recovery::Recovery;
 
 /// What smoltcp said through a port.
 #[derive(Debug, Default, Clone, Copy)]
@@ -20,6 +23,8 @@ pub(crate) struct Said {
     pub(crate) again: u64,
     /// The outlet had no room, so something is unsaid.
     pub(crate) is_cut_short: bool,
+    /// smoltcp said something that does not get out, so it may have more to say.
+    pub(crate) is_swallowed: bool,
     /// How far it has got: where the numbers of both sides ended in the last segment.
     pub(crate) last: Option<LastWord>,
     /// It has acknowledged something: a connection is not open on the other side before.
@@ -32,7 +37,12 @@ pub(crate) struct Said {
 impl Said {
     /// What is left of it when something new is to be said.
     pub(crate) const fn anew(self) -> Self {
-        Self { frames: 0, again: 0, is_cut_short: false, ..self }
+        Self { frames: 0, again: 0, is_cut_short: false, is_swallowed: false, ..self }
+    }
+
+    /// Whether a segment acknowledges something, or tells of more room, that was not said before.
+    fn is_news(&self, segment: &TcpPacket<&[u8]>, scale: u8) -> bool {
+        self.last.is_none_or(|last| last.acknowledged != segment.ack_number()) || usize::from(segment.window_len()) << scale > self.window
     }
 
     /// A segment was said.
@@ -61,7 +71,45 @@ pub(crate) struct Voice<'a> {
 /// A link for as long as one connection is looked at once.
 pub(crate) struct Port<'a, 'v> {
     pub(crate) voice: &'a mut Voice<'v>,
+    /// What decides what gets out.
+    pub(crate) recovery: &'a mut Recovery,
+    pub(crate) now: u64,
     pub(crate) arrived: Option<&'a [u8]>,
+}
+
+/// A link on which nothing can be said: smoltcp looks at its clock, and keeps what it would say.
+pub(crate) struct Mute<'a>(pub(crate) &'a DeviceCapabilities);
+
+impl Device for Mute<'_> {
+    type RxToken<'t>
+        = Arrived<'t>
+    where
+        Self: 't;
+    type TxToken<'t>
+        = Nowhere
+    where
+        Self: 't;
+
+    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Nowhere)> {
+        None
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Nowhere> {
+        None
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.0.clone()
+    }
+}
+
+/// The right to say nothing.
+pub(crate) struct Nowhere;
+
+impl TxToken for Nowhere {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
+        write(&mut vec![0; length])
+    }
 }
 
 /// What smoltcp may know of the link: packets without Ethernet.
@@ -85,7 +133,7 @@ impl<'v> Device for Port<'_, 'v> {
 
     fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Speech<'_, 'v>)> {
         let bytes = self.arrived.take()?;
-        Some((Arrived(bytes), Speech(self.voice)))
+        Some((Arrived(bytes), Speech { voice: self.voice, recovery: self.recovery, now: self.now }))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Speech<'_, 'v>> {
@@ -93,7 +141,7 @@ impl<'v> Device for Port<'_, 'v> {
             self.voice.said.is_cut_short = true;
             return None;
         }
-        Some(Speech(self.voice))
+        Some(Speech { voice: self.voice, recovery: self.recovery, now: self.now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -111,30 +159,84 @@ impl RxToken for Arrived<'_> {
 }
 
 /// The right to say one packet.
-pub(crate) struct Speech<'t, 'v>(&'t mut Voice<'v>);
+pub(crate) struct Speech<'t, 'v> {
+    voice: &'t mut Voice<'v>,
+    recovery: &'t mut Recovery,
+    now: u64,
+}
 
 impl TxToken for Speech<'_, '_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let Voice { outlet, ends, said, scale, .. } = self.0;
+        let Voice { capabilities, outlet, ends, said, scale } = self.voice;
         let Some(room) = outlet.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
             // An answer to what just arrived, for which there is no room: lost, as packets are. TCP gets over it.
             return write(&mut vec![0; length]);
         };
-        let result = write(&mut room[HEADER..]);
-        let packet = &room[HEADER..];
-        let (kind, payload) = match IpVersion::of_packet(packet) {
-            Ok(IpVersion::Ipv6) => (EthernetProtocol::Ipv6, Ipv6Packet::new_unchecked(packet).payload()),
-            _ => (EthernetProtocol::Ipv4, Ipv4Packet::new_unchecked(packet).payload()),
-        };
-        said.frames += 1;
-        if let Ok(segment) = TcpPacket::new_checked(payload) {
+        let (header, packet) = room.split_at_mut(HEADER);
+        let result = write(packet);
+        let mut length = length;
+        if let Some(segment) = segment(packet) {
+            let begin = segment.seq_number();
+            let end = begin + segment.segment_len();
+            let is_out = self.recovery.passes(begin, end, self.now);
+            said.is_swallowed |= !is_out;
+            if !is_out && !said.is_news(&segment, *scale) {
+                return result;
+            }
+            if let Some(number) = self.recovery.number().filter(|number| !is_out || begin == end && begin != *number) {
+                length = bare(packet, number, capabilities.checksum.tcp.tx());
+            }
+        }
+        if let Some(segment) = segment(packet) {
             said.note(&segment, *scale);
         }
-        let mut frame = EthernetFrame::new_unchecked(room);
+        said.frames += 1;
+        let mut frame = EthernetFrame::new_unchecked(header);
         frame.set_src_addr(EthernetAddress(ends.from));
         frame.set_dst_addr(EthernetAddress(ends.to));
-        frame.set_ethertype(kind);
+        let is_v6 = IpVersion::of_packet(packet) == Ok(IpVersion::Ipv6);
+        frame.set_ethertype(if is_v6 { EthernetProtocol::Ipv6 } else { EthernetProtocol::Ipv4 });
         outlet.commit(HEADER + length);
         result
     }
+}
+
+/// The segment in a packet that smoltcp has written.
+fn segment(packet: &[u8]) -> Option<TcpPacket<&[u8]>> {
+    let payload = match IpVersion::of_packet(packet) {
+        Ok(IpVersion::Ipv6) => Ipv6Packet::new_unchecked(packet).payload(),
+        _ => Ipv4Packet::new_unchecked(packet).payload(),
+    };
+    TcpPacket::new_checked(payload).ok()
+}
+
+/// Makes a packet say what is acknowledged and nothing else, with such a number. Returns how long it is now.
+fn bare(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) -> usize {
+    let write = |payload: &mut [u8]| {
+        let mut segment = TcpPacket::new_unchecked(payload);
+        segment.set_seq_number(number);
+        segment.set_fin(false);
+        segment.set_psh(false);
+    };
+    let sum = |payload: &mut [u8], from: IpAddress, to: IpAddress| {
+        if has_sum {
+            TcpPacket::new_unchecked(payload).fill_checksum(&from, &to);
+        }
+    };
+    let header = segment(packet).map_or(0, |segment| usize::from(segment.header_len()));
+    if IpVersion::of_packet(packet) == Ok(IpVersion::Ipv6) {
+        let mut packet = Ipv6Packet::new_unchecked(packet);
+        packet.set_payload_len(header as u16);
+        let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
+        write(packet.payload_mut());
+        sum(packet.payload_mut(), from, to);
+        return packet.total_len();
+    }
+    let mut packet = Ipv4Packet::new_unchecked(packet);
+    packet.set_total_len(u16::from(packet.header_len()) + header as u16);
+    packet.fill_checksum();
+    let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
+    write(packet.payload_mut());
+    sum(packet.payload_mut(), from, to);
+    usize::from(packet.total_len())
 }

@@ -74,8 +74,8 @@ impl Sockets {
         let mut single = if size == self.most { self.spare.pop() } else { None }.unwrap_or_else(|| Single::new(size));
         self.used += single.bytes();
         let socket = single.get_mut();
-        socket.set_congestion_control(CongestionControl::Reno);
-        // When to acknowledge is decided elsewhere.
+        // How much may be under way and when to acknowledge is decided elsewhere.
+        socket.set_congestion_control(CongestionControl::None);
         socket.set_ack_delay(None);
         single
     }

@@ -15,11 +15,11 @@ use crate::lingering::Lingering;
 use crate::neighbours::Neighbours;
 use crate::network::Network;
 use crate::news::News;
-use crate::packet::{Ends, sums};
-use crate::port::{Port, Said, Voice, capabilities};
+use crate::packet::sums;
+use crate::port::{Mute, capabilities};
 use crate::sockets::Sockets;
 use crate::strangers::Strangers;
-use crate::{Config, ConnectionId, Counts, Error, Happening, Outbox, Refusal, TcpOptions, Tuple};
+use crate::{Config, ConnectionId, Counts, Error, Happening, Refusal, TcpOptions, Tuple};
 
 /// A host's end of a network.
 pub struct Stack {
@@ -51,9 +51,7 @@ impl Stack {
         let buffer = config.buffer.clamp(2 << 10, 1 << 30);
         let mut settings = iface::Config::new(HardwareAddress::Ip);
         settings.random_seed = config.seed;
-        let ends = Ends { from: [0; 6], to: [0; 6] };
-        let mut voice = Voice { capabilities: &capabilities, outlet: &mut Outbox::new(0), ends, said: Said::default(), scale: 0 };
-        let mut interface = Interface::new(settings, &mut Port { voice: &mut voice, arrived: None }, paced(now));
+        let mut interface = Interface::new(settings, &mut Mute(&capabilities), paced(now));
         interface.set_any_ip(true);
         Self {
             network: Network::new(&config),

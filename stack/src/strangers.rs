@@ -14,7 +14,7 @@ use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, 
 use crate::agenda::Agenda;
 use crate::connection::{Connection, paced, scale};
 use crate::packet::{Ends, HEADER, Mac, Packet, compose};
-use crate::port::Port;
+use crate::port::Mute;
 use crate::sockets::{Single, Sockets};
 use crate::{Outlet, Tuple, limits};
 
@@ -184,7 +184,7 @@ impl Strangers {
         let mut voice = connection.voice(&self.capabilities, &mut note, ends);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
-        let mut interface = Interface::new(config, &mut Port { voice: &mut voice, arrived: None }, paced(now));
+        let mut interface = Interface::new(config, &mut Mute(&self.capabilities), paced(now));
         interface.set_any_ip(true);
         connection.hear(&mut interface, &mut voice, &packet, syn, now);
         connection.speak(&mut interface, &mut voice, now);

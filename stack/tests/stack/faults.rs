@@ -28,7 +28,7 @@ fn transfer(link: Link, seed: u64, there: usize, back: usize, mtu: usize) -> Net
 #[test]
 fn a_megabyte_with_one_frame_in_twenty_lost() {
     for (seed, mtu) in [(1, 1500), (2, 9000), (3, 65_535)] {
-        let link = Link { loss: 50, doubles: 0, reorders: 0, delay: MS };
+        let link = Link { loss: 50, doubles: 0, reorders: 0, delay: MS, ..Link::GOOD };
         let net = transfer(link, seed, 1 << 20, 0, mtu);
         let counts = net.hosts[0].stack.counts();
         println!("packets of {mtu}: {} ms, {} frames, {} segments again", net.now / MS - 1000, net.frames, counts.sent_again);
@@ -53,7 +53,7 @@ proptest! {
         seed: u64, loss in 0u32..200, doubles in 0u32..100, reorders in 0u32..300, delay in 1_000u64..50 * MS,
         there in 0usize..200_000, back in 0usize..200_000, mtu in 576usize..=65_535,
     ) {
-        let net = transfer(Link { loss, doubles, reorders, delay }, seed, there, back, mtu);
+        let net = transfer(Link { loss, doubles, reorders, delay, ..Link::GOOD }, seed, there, back, mtu);
         let counts = net.hosts[0].stack.counts();
         prop_assert_eq!((counts.connections, counts.half_open), (0, 0));
     }

@@ -16,7 +16,7 @@ fn talk(checksums: bool) -> (Net, Vec<Vec<u8>>) {
     for config in &mut configs {
         (config.checksums, config.half_open, config.connections) = (checksums, 64, 128);
     }
-    let mut net = Net::new(configs, Link { loss: 20, doubles: 10, reorders: 50, delay: MS }, 11);
+    let mut net = Net::new(configs, Link { loss: 20, doubles: 10, reorders: 50, delay: MS, ..Link::GOOD }, 11);
     net.recording = Some(Vec::new());
     net.hosts[1].echoes = true;
     net.hosts[1].door.udp.insert(53);

@@ -5,6 +5,7 @@ mod basics;
 mod ends;
 mod faults;
 mod hostile;
+mod links;
 mod many;
 mod net;
 mod rates;

@@ -20,10 +20,14 @@ pub struct Link {
     /// Chance of being held back by up to ten times the delay.
     pub reorders: u32,
     pub delay: u64,
+    /// By how much longer each frame may take.
+    pub jitter: u64,
+    /// Bytes in a second, if it is not any number at once.
+    pub rate: Option<u64>,
 }
 
 impl Link {
-    pub const GOOD: Self = Self { loss: 0, doubles: 0, reorders: 0, delay: 10_000 };
+    pub const GOOD: Self = Self { loss: 0, doubles: 0, reorders: 0, delay: 10_000, jitter: 0, rate: None };
 }
 
 /// The question for an echo, as the first.
@@ -157,6 +161,8 @@ pub struct Net {
     /// Frames under way: when they arrive, in which order, for whom.
     under_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     serial: u64,
+    /// When each host's link has carried the last byte of its last frame.
+    free_at: Vec<u64>,
     pub frames: u64,
     /// Frames with nobody behind the address that they are for.
     pub astray: u64,
@@ -188,7 +194,7 @@ pub fn config(host: usize) -> Config {
 
 impl Net {
     pub fn new(configs: Vec<Config>, link: Link, seed: u64) -> Self {
-        let hosts = configs
+        let hosts: Vec<Host> = configs
             .into_iter()
             .map(|config| Host {
                 stack: Stack::new(config, 0),
@@ -206,6 +212,7 @@ impl Net {
         let rng = Rng::with_seed(seed);
         Self {
             now: 1_000 * MS,
+            free_at: vec![0; hosts.len()],
             hosts,
             link,
             rng,
@@ -241,7 +248,9 @@ impl Net {
                 if self.rng.u32(..1000) < self.link.loss || self.deaf.contains(&receiver) {
                     continue;
                 }
-                let mut arrives = self.now + self.link.delay;
+                let sent = &mut self.free_at[from];
+                *sent = self.now.max(*sent) + self.link.rate.map_or(0, |rate| frame.len() as u64 * 1000 * MS / rate);
+                let mut arrives = *sent + self.link.delay + self.rng.u64(..=self.link.jitter);
                 if self.rng.u32(..1000) < self.link.reorders {
                     arrives += self.rng.u64(..self.link.delay * 10);
                 }
