@@ -12,6 +12,7 @@
 use std::{
     collections::HashMap,
     fs::File,
+    hash::Hasher,
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -83,6 +84,11 @@ pub(crate) struct HostBlocks {
 impl HostBlocks {
     pub(crate) fn new(tables: Tables, held: impl IntoIterator<Item = (u32, Arc<File>)>) -> Self {
         HostBlocks { tables, held: held.into_iter().collect(), open: Mutex::default() }
+    }
+
+    /// Adds to a sign which files they come from, as they were looked at.
+    pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
+        self.tables.sign(hasher);
     }
 
     /// The tables, if they lie in memory and no file is held.

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An image whose blocks can be read, wherever they lie.
 
-use std::{collections::BTreeMap, fs::File, io, ops::Range, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
 
 use rustix::{
     fs::{FileType, OFlags, fstat},
@@ -142,6 +150,22 @@ impl Image {
             _ => u64::MAX,
         };
         run.min(until.saturating_sub(first)).max(1)
+    }
+
+    /// A number that is another where the image shows something else: content of host files counts as their size and times say. The same for an image that is fresh and one that was kept. O(metadata in memory).
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.blocks.hash(&mut hasher);
+        for Part { blocks, source } in &self.parts {
+            blocks.hash(&mut hasher);
+            match source {
+                Source::Kept(kept) => kept.sign(blocks.end - blocks.start, &mut hasher),
+                Source::Host(host) => host.sign(&mut hasher),
+            }
+        }
+        self.altered.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Hands the image to `sink`, in pieces of at most [`PIECE_SIZE`] bytes, each with its offset, in order.

@@ -3,6 +3,8 @@
 
 use std::{
     fs::File,
+    hash::{Hash, Hasher},
+    ops::Range,
     os::unix::fs::FileExt,
     sync::{Arc, OnceLock},
 };
@@ -18,6 +20,16 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     CHECKSUM.checksum(bytes)
 }
 
+/// Adds the checksums of blocks in memory to a sign, as those of a file would be.
+fn sign(bytes: &[u8], hasher: &mut impl Hasher) {
+    let mut padded = [0; BLOCK];
+    for block in bytes.chunks(BLOCK) {
+        padded[..block.len()].copy_from_slice(block);
+        padded[block.len()..].fill(0);
+        Some(&checksum(&padded)).hash(hasher);
+    }
+}
+
 /// A file whose blocks are known by their checksums, so that what was cut or altered is refused when it is read, and
 /// nothing need be read before.
 #[derive(Debug)]
@@ -30,6 +42,13 @@ impl CheckedFile {
     /// A file that begins with as many blocks as there are checksums.
     pub(crate) fn new(file: File, checksums: Vec<u32>) -> Self {
         CheckedFile { file, checksums }
+    }
+
+    /// Adds the checksums of blocks to a sign.
+    fn sign(&self, blocks: Range<u64>, hasher: &mut impl Hasher) {
+        for block in blocks {
+            self.checksums.get(block as usize).hash(hasher);
+        }
     }
 
     /// Reads whole blocks.
@@ -64,6 +83,14 @@ impl Bytes {
     /// `blocks` blocks of a file.
     pub(crate) fn in_file(file: Arc<CheckedFile>, first: u64, blocks: usize) -> Self {
         Bytes::File { file, first, kept: (0..blocks).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Adds to a sign what tells them from others.
+    pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
+        match self {
+            Bytes::Memory(bytes) => sign(bytes, hasher),
+            Bytes::File { file, first, kept } => file.sign(*first..*first + kept.len() as u64, hasher),
+        }
     }
 
     /// Fills the buffer from `offset` on.
@@ -109,6 +136,14 @@ pub(crate) enum Blocks {
 }
 
 impl Blocks {
+    /// Adds to a sign what tells the first so many blocks from others: their checksums.
+    pub(crate) fn sign(&self, blocks: u64, hasher: &mut impl Hasher) {
+        match self {
+            Blocks::Memory(bytes) => sign(bytes, hasher),
+            Blocks::File(file) => file.sign(0..blocks, hasher),
+        }
+    }
+
     /// Reads whole blocks.
     pub(crate) fn read(&self, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         match self {

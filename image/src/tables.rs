@@ -5,7 +5,7 @@
 //! it and how to name it: its own name and its *directory* record, which has a parent in turn. So a million files cost
 //! about 90 bytes each and their names, and opening an image with so many reads none of it.
 
-use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{ffi::OsString, hash::Hasher, os::unix::ffi::OsStringExt, path::PathBuf};
 
 use crate::{BlockError, store::Bytes};
 
@@ -183,6 +183,11 @@ impl Tables {
 
     pub(crate) fn new(bytes: Bytes, sizes: Sizes) -> Self {
         Tables { bytes, sizes }
+    }
+
+    /// Adds to a sign what tells the tables from others.
+    pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
+        self.bytes.sign(hasher);
     }
 
     pub(crate) fn in_memory(&self) -> Option<(&[u8], Sizes)> {

@@ -60,6 +60,35 @@ pub(crate) struct Run {
     #[arg(short = 'i', long = "interactive")]
     _interactive: bool,
 
+    #[command(flatten)]
+    pub(crate) seen: Seen,
+
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+
+    /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
+    pub(crate) stats: Option<StatsFormat>,
+
+    /// Print every system call of the program with its arguments and its result on standard error, as strace does
+    #[arg(long)]
+    pub(crate) strace: bool,
+
+    /// Let every system call trap, instead of patching its place in the program: slow, for who looks for a fault in Pando
+    #[arg(long)]
+    pub(crate) trap_calls: bool,
+
+    /// The program, a path or a name to look for in PATH, and its arguments: from the program on, nothing is an option of Pando's
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
+
+/// What a program sees of the host.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Seen {
     /// Set a variable in the program's environment, or pass on one of yours (repeat for more). Without this it sees PATH, TERM, LANG, LC_* and TZ
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     pub(crate) variables: Vec<Variable>,
@@ -83,7 +112,11 @@ pub(crate) struct Run {
     /// Show this file or directory of the host to the program at the path CELL (repeat for more). What the program changes there is changed on the host when it syncs or ends; with `:ro` never. A PATH alone is short for PATH:PATH:ro
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
     pub(crate) volumes: Vec<Volume>,
+}
 
+/// What a cell is connected with.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Connection {
     /// What the cell is connected with: `none`; `private`, a network of its own, with nobody else on it; by a `gateway` the world outside; or `tap:NAME`, a TAP device of this host's [default: gateway where -p or --allow is given, otherwise none]. With `gateway` alone, every public address can be reached; none of private networks, none of this host's. Behind a device the cell is 10.77.0.2/16 and fd70:616e:646f::2/64, and its router 10.77.0.1 and fd70:616e:646f::1
     #[arg(long, value_name = "NET", value_parser = NetParser, hide_possible_values = true)]
     pub(crate) net: Option<Net>,
@@ -103,7 +136,11 @@ pub(crate) struct Run {
     /// Write every frame of the cell's network into this file, for tshark or Wireshark; it may be read while it grows
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+}
 
+/// What a cell may take.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Limits {
     /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
@@ -115,22 +152,6 @@ pub(crate) struct Run {
     /// End the program after this long: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
     pub(crate) timeout: Option<Duration>,
-
-    /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
-    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
-    pub(crate) stats: Option<StatsFormat>,
-
-    /// Print every system call of the program with its arguments and its result on standard error, as strace does
-    #[arg(long)]
-    pub(crate) strace: bool,
-
-    /// Let every system call trap, instead of patching its place in the program: slow, for who looks for a fault in Pando
-    #[arg(long)]
-    pub(crate) trap_calls: bool,
-
-    /// The program, a path or a name to look for in PATH, and its arguments: from the program on, nothing is an option of Pando's
-    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
-    words: Vec<OsString>,
 }
 
 impl Run {

@@ -6,7 +6,7 @@ mod options;
 mod resolvers;
 mod station;
 
-use crate::cli::Run;
+use crate::cli::Connection;
 use crate::failure::Failure;
 use crate::say;
 use capture::Capture;
@@ -21,6 +21,7 @@ use pando_launch::LaunchError;
 use pando_machine::open_tap;
 use rustix::rand::{GetRandomFlags, getrandom};
 use station::Plug;
+use std::ffi::OsStr;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,12 +93,12 @@ pub(crate) struct Story {
 }
 
 impl Network {
-    /// Takes from the host what the network needs of it, before the process is confined.
+    /// Takes from the host what the network of a program needs of it, before the process is confined.
     ///
     /// # Errors
     /// Options that contradict each other; a port, a device or a file of the host's that cannot be had.
-    pub(crate) fn prepare(options: &Run) -> Result<Network, Failure> {
-        let Run { net, publish, allow, link, pcap, .. } = options;
+    pub(crate) fn prepare(options: &Connection, program: &OsStr, on_terminal: bool) -> Result<Network, Failure> {
+        let Connection { net, publish, allow, link, pcap } = options;
         let way = match (net, publish.is_empty() && allow.is_empty()) {
             (Some(Net::None), true) | (None, true) => Way::None,
             (Some(Net::Private), true) => Way::Private,
@@ -118,8 +119,8 @@ impl Network {
             return Err(Failure::NoNetwork(option));
         }
         let capture = pcap.as_deref().map(Capture::create).transpose()?;
-        let program = options.program().display().to_string();
-        Ok(Network { way, link: link.unwrap_or_default(), capture, program, late: options.terminal.then(Late::default) })
+        let program = program.display().to_string();
+        Ok(Network { way, link: link.unwrap_or_default(), capture, program, late: on_terminal.then(Late::default) })
     }
 
     /// Says where forwards listen whose port was left to the host.

@@ -40,8 +40,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     }
     pando_confine::forbid_dumps()?;
     let mut laps = Laps::start();
-    let network = Network::prepare(options)?;
-    let mut seen = Asked::for_run(options)?;
+    let network = Network::prepare(&options.connection, options.program(), options.terminal)?;
+    let mut seen = Asked::for_run(&options.seen, options.program())?;
     seen.reach.ports = network.ports();
     laps.end("view");
     let (kernel, cell) = prepare(options, &mut seen, &mut laps)?;
@@ -77,7 +77,7 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, ne
     // Every thread that there will be, because a confined process starts none.
     seen.renew();
     let connecting = network.connects();
-    network.announce(&options.publish);
+    network.announce(&options.connection.publish);
     let network = network.connect(kernel, cell)?;
     let write_back = seen.exports.write_back(kernel, cell)?;
     let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
@@ -89,7 +89,7 @@ fn attend(options: &Run, kernel: &Arc<Kernel>, cell: CellId, mut seen: Asked, ne
     laps.end("confinement");
 
     kernel.start(cell).map_err(LaunchError::from)?;
-    if let Some(time) = options.timeout {
+    if let Some(time) = options.limits.timeout {
         watch.limit(time, End::TimedOut);
     }
     let carried = carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr());
@@ -119,7 +119,7 @@ fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + us
 
 /// Makes the kernel, and in it the cell that waits to be started.
 fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, CellId), Failure> {
-    let memory = options.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
+    let memory = options.limits.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages());
     // Memory is taken from the host as it is used, and blocks that no cell maps are given up first.
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
@@ -138,17 +138,17 @@ fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, 
         path: seen.program.as_os_str().as_bytes().to_vec(),
         directory: seen.directory.as_os_str().as_bytes().to_vec(),
         arguments: options.arguments().iter().map(|argument| argument.as_bytes().to_vec()).collect(),
-        environment: host::environment(&options.variables),
+        environment: host::environment(&options.seen.variables),
         exports: seen.exports.in_cell(),
         terminals: terminals(options),
         calls: Calls { trap: options.trap_calls, trace: options.strace },
-        user: options.user.user,
-        group: options.user.group,
+        user: options.seen.user.user,
+        group: options.seen.user.group,
         memory,
         is_template: false,
     };
     let cell = program.prepare(&kernel, &root)?;
-    options.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share)).map_err(LaunchError::from)?;
+    options.limits.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share)).map_err(LaunchError::from)?;
     laps.end("cell");
     Ok((kernel, cell))
 }

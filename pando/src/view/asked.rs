@@ -2,7 +2,7 @@
 //! What a command line asks to see: which view, which program in it, where that starts, and what is shown besides.
 
 use super::{Surroundings, View, kept::Renewal};
-use crate::cli::Run;
+use crate::cli::Seen;
 use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::host::{self, NoProgram};
@@ -32,21 +32,35 @@ impl Asked {
     ///
     /// # Errors
     /// There is no such program, or something cannot be shown.
-    pub(crate) fn for_run(options: &Run) -> Result<Asked, Failure> {
-        let surroundings = Surroundings::here();
+    pub(crate) fn for_run(options: &Seen, program: &OsStr) -> Result<Asked, Failure> {
+        let (asked, view) = Asked::new(options, program, &Surroundings::here())?;
+        Ok(Asked { volumes: view.into_volumes(), ..asked })
+    }
+
+    /// The same for a template, which others clone elsewhere: it does not see where its maker stands. Comes with a number that is another where it sees something else.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn for_template(options: &Seen, program: &OsStr) -> Result<(Asked, u64), Failure> {
+        let (asked, view) = Asked::new(options, program, &Surroundings { directory: None, ..Surroundings::here() })?;
+        let fingerprint = view.fingerprint();
+        Ok((Asked { volumes: view.into_volumes(), ..asked }, fingerprint))
+    }
+
+    fn new(options: &Seen, program: &OsStr, surroundings: &Surroundings) -> Result<(Asked, View), Failure> {
         let root = Path::new("/");
         let (mut view, program, directory) = match &options.root {
             Some(path) => {
                 let view = View::of_root(path)?;
-                let program = view.find_program(Path::new(options.program()), &host::program_directories())?;
-                (view, program.ok_or_else(|| Failure::NotFound(options.program().clone()))?, root)
+                let found = view.find_program(Path::new(program), &host::program_directories())?;
+                (view, found.ok_or_else(|| Failure::NotFound(program.into()))?, root)
             }
             None => {
-                let (host, program) = match (find(options.program()), shown_program(options)) {
+                let (host, program) = match (find(program), shown_program(options, program)) {
                     (Err(Failure::NotFound(_)), Some(program)) => (None, program.to_path_buf()),
                     (found, _) => found.map(|program| (Some(program.clone()), program))?,
                 };
-                let view = if options.bare { View::bare } else { View::of_host }(host.as_deref(), &surroundings);
+                let view = if options.bare { View::bare } else { View::of_host }(host.as_deref(), surroundings);
                 (view?, program, surroundings.directory.as_deref().unwrap_or(root))
             }
         };
@@ -75,7 +89,7 @@ impl Asked {
         let reach = Paths { read: std::mem::take(&mut view.reach), change, ..Paths::default() };
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
-        Ok(Asked { volumes: view.into_volumes(), program, directory, exports, reach, renewal })
+        Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, renewal }, view))
     }
 
     /// Looks at the host once more, on a thread of its own, so that the next start sees what has changed.
@@ -88,8 +102,8 @@ impl Asked {
 }
 
 /// The program, if a `-v` shows it: it may have its name in the cell only.
-fn shown_program(options: &Run) -> Option<&Path> {
-    let program = Path::new(options.program());
+fn shown_program<'a>(options: &Seen, program: &'a OsStr) -> Option<&'a Path> {
+    let program = Path::new(program);
     options.volumes.iter().any(|volume| program.starts_with(&volume.cell)).then_some(program)
 }
 

@@ -18,6 +18,7 @@ use kept::Renewal;
 use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Walk};
 use places::Surroundings;
 use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,6 +196,15 @@ impl View {
             }
         }
         Ok(None)
+    }
+
+    /// A number that is another where something else is shown, or elsewhere.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for Volume { mount, image, .. } in &self.volumes {
+            (mount, image.fingerprint()).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// The images as the cell's disks. Each file that cannot be read as it was is named once.

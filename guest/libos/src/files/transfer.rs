@@ -165,6 +165,15 @@ fn give_events(inotify: &mut Inotify, to: UserRange) -> Result<u64, Errno> {
     Ok(bytes.len() as u64)
 }
 
+/// Tells which clone of which generation this is, once in each generation.
+fn give_identity(told: &mut u64, ranges: &[UserRange]) -> Result<u64, Errno> {
+    let Identity { generation, clone_index, .. } = registers::identity();
+    if core::mem::replace(told, generation) == generation {
+        return Err(Errno::EAGAIN);
+    }
+    give_text(format!("{generation} {clone_index}\n").as_bytes(), 0, ranges)
+}
+
 impl Files {
     /// Reads into the ranges one after the other, from `offset` or from where the file stands. Returns how many bytes.
     ///
@@ -234,13 +243,7 @@ impl Files {
             Kind::Timer(id) => give_count(ranges, || timers.get_mut(*id)?.take(clock::now()))?,
             Kind::Messages(id) => give_text(queues.get(*id)?.text().as_bytes(), start, ranges)?,
             Kind::Text(_, _, text) => give_text(text, start, ranges)?,
-            Kind::Clones(_, told) => {
-                let Identity { generation, clone_index, .. } = registers::identity();
-                if core::mem::replace(told, generation) == generation {
-                    return Err(Errno::EAGAIN);
-                }
-                give_text(format!("{generation} {clone_index}\n").as_bytes(), 0, ranges)?
-            }
+            Kind::Clones(_, told) => give_identity(told, ranges)?,
         };
         if offset.is_none() && file.has_offset() {
             file.offset = start + done;
