@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be typed.
 
+use crate::clone::Clone;
 use crate::help;
-use crate::host::Variable;
+use crate::host::{self, Variable};
 use crate::network::{Net, NetParser};
 use crate::options::{StatsFormat, User, Volume};
 use crate::size::Size;
+use crate::template;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use pando_gateway::{Forward, Rule};
-use pando_kernel::Share;
+use pando_kernel::{CellId, Kernel, Share};
+use pando_launch::LaunchError;
 use pando_kernel::network::link::Link;
+use pando_machine::PageCount;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,6 +33,14 @@ pub(crate) enum Command {
     /// Run a Linux program in a cell of its own
     #[command(after_help = help::after_help(), override_usage = "pando run [OPTIONS] PROGRAM [ARGS]...")]
     Run(Box<Run>),
+    /// Go on where a template stands: in a fraction of the time that its program took to start, as often as you like
+    #[command(override_usage = "pando clone [OPTIONS] TEMPLATE [ARGS]...")]
+    Clone(Box<Clone>),
+    /// Start programs once, to be cloned ever after
+    Template {
+        #[command(subcommand)]
+        command: template::Command,
+    },
     /// Make root images
     Image {
         #[command(subcommand)]
@@ -152,6 +164,29 @@ pub(crate) struct Limits {
     /// End the program after this long: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
     pub(crate) timeout: Option<Duration>,
+}
+
+impl Connection {
+    /// Whether anything of it is wanted.
+    pub(crate) fn is_some(&self) -> bool {
+        let Connection { net, publish, allow, link, pcap } = self;
+        net.is_some() || !publish.is_empty() || !allow.is_empty() || link.is_some() || pcap.is_some()
+    }
+}
+
+impl Limits {
+    /// Limits a cell's share of the CPU, where that is wanted.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn apply(&self, kernel: &Kernel, cell: CellId) -> Result<(), LaunchError> {
+        Ok(self.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share))?)
+    }
+
+    /// The memory that a cell may have.
+    pub(crate) fn memory(&self) -> PageCount {
+        self.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages())
+    }
 }
 
 impl Run {

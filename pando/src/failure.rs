@@ -91,6 +91,49 @@ pub(crate) enum Failure {
     /// A manual page of something that is no command.
     #[error("there is no command `{0}`: `pando --help` lists them")]
     NoManual(String),
+    /// Options that only one clone can have.
+    #[error("--stats and what connects a clone (--net, -p, --allow, --link, --pcap) are for one clone: leave --count and --output out")]
+    OneOnly,
+    /// There is no such template.
+    #[error("there is no template `{0}`: `pando template ls` lists them, `pando template create {0} PROGRAM` makes one")]
+    NoTemplate(String),
+    /// There is one already.
+    #[error("there is a template `{0}` already: --replace makes it anew")]
+    TemplateThere(String),
+    /// Nobody says where templates are kept.
+    #[error("nobody says where templates are kept: set HOME or XDG_DATA_HOME")]
+    NoHome,
+    /// A file of templates cannot be made, read or removed.
+    #[error("{}: {}", path.display(), crate::host::plain(source))]
+    Templates {
+        /// Which.
+        path: PathBuf,
+        /// What the host says.
+        source: std::io::Error,
+    },
+    /// It was no command line of ours that made a saved template.
+    #[error("{} does not say how it was made: make it anew with `pando template create`", .0.display())]
+    NoRecipe(PathBuf),
+    /// A saved template is damaged.
+    #[error("{0}: make it anew with `pando template create`")]
+    Damaged(String),
+    /// What a template sees is not what it was.
+    #[error("the files that template `{0}` sees have changed since it was made: make it anew with `pando template create --replace`")]
+    Changed(String),
+    /// A template's program ended instead.
+    #[error("{}: {end} before it said that it is ready: `pando template create --help` shows how", program.display())]
+    NotReady {
+        /// The program.
+        program: OsString,
+        /// How it ended.
+        end: pando_kernel::End,
+    },
+    /// A word for a template is no text.
+    #[error("{} is no text (UTF-8), and a template cannot remember it", .0.display())]
+    NoText(OsString),
+    /// A template was not saved or loaded.
+    #[error(transparent)]
+    Store(#[from] pando_store::Error),
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] pando_bench::BenchError),

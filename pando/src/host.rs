@@ -129,13 +129,22 @@ pub(crate) fn environment(given: &[Variable]) -> Vec<Vec<u8>> {
         let name = name.as_bytes();
         matches!(name, b"PATH" | b"TERM" | b"LANG" | b"TZ") || name.starts_with(b"LC_")
     };
-    let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().filter(|(name, _)| shown(name)).collect();
-    for Variable { name, value } in given {
-        // One that is not set here cannot be passed on.
-        if let Some(value) = value.clone().or_else(|| std::env::var_os(name)) {
-            variables.insert(name.clone(), value);
-        }
-    }
+    lines(std::env::vars_os().filter(|(name, _)| shown(name)).chain(values(given)))
+}
+
+/// What a clone is given by name.
+pub(crate) fn given(given: &[Variable]) -> Vec<Vec<u8>> {
+    lines(values(given))
+}
+
+/// Variables with their values; one that is not set here cannot be passed on.
+fn values(given: &[Variable]) -> impl Iterator<Item = (OsString, OsString)> {
+    given.iter().filter_map(|Variable { name, value }| Some((name.clone(), value.clone().or_else(|| std::env::var_os(name))?)))
+}
+
+/// Each as NAME=VALUE; what comes later replaces what came before.
+fn lines(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<Vec<u8>> {
+    let variables: BTreeMap<OsString, OsString> = variables.collect();
     variables.into_iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }
 

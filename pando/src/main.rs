@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line: `pando run`, `pando image`, `pando doctor`, `pando bench`.
+//! The command line: `pando run`, `pando template`, `pando clone`, `pando image`, `pando doctor`, `pando bench`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod cli;
+mod clone;
 mod doctor;
 mod exports;
 mod failure;
@@ -11,6 +12,7 @@ mod help;
 mod host;
 mod image;
 mod laps;
+mod machine;
 mod manual;
 mod network;
 mod options;
@@ -20,6 +22,7 @@ mod say;
 mod signals;
 mod size;
 mod stats;
+mod template;
 mod terminal;
 mod view;
 mod watch;
@@ -35,6 +38,8 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         cli::Command::Run(options) => run::run(&options),
+        cli::Command::Clone(options) => clone::clone(&options),
+        cli::Command::Template { command } => template::template(&command),
         cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),

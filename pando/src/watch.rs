@@ -36,6 +36,40 @@ impl Watch {
     }
 }
 
+/// Ends those of many cells that take longer than all of them may.
+pub(crate) struct Limit {
+    moments: mpsc::Sender<(Instant, CellId)>,
+}
+
+impl Limit {
+    /// A limit that nobody has yet.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub(crate) fn start(kernel: &Arc<Kernel>) -> std::io::Result<Limit> {
+        let (moments, orders) = mpsc::channel::<(Instant, CellId)>();
+        let kernel = Arc::clone(kernel);
+        // All may take as long, so who began first is due first.
+        let body = move || {
+            for (moment, cell) in orders {
+                std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+                // Most have ended by themselves; a name is never given twice.
+                let _ = kernel.end(cell, End::TimedOut);
+            }
+        };
+        std::thread::Builder::new().name("limit".into()).spawn(body)?;
+        Ok(Limit { moments })
+    }
+
+    /// Ends a cell unless it has ended by itself in this time, which is the same for all.
+    pub(crate) fn set(&self, cell: CellId, time: Duration) {
+        if let Some(moment) = Instant::now().checked_add(time) {
+            // Its thread is there as long as this is.
+            let _ = self.moments.send((moment, cell));
+        }
+    }
+}
+
 /// Waits until a limit is reached, the earliest if there are several. `None`: nobody can set one any more.
 fn wait(orders: &mpsc::Receiver<(Instant, End)>) -> Option<End> {
     let (mut moment, mut end) = orders.recv().ok()?;

@@ -8,8 +8,10 @@ use crate::failure::Failure;
 use crate::host::{self, NoProgram};
 use crate::options::Volume;
 use pando_confine::Paths;
+use pando_launch::{Calls, Program, Terminals};
+use pando_machine::PageCount;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// What a cell is to see.
@@ -90,6 +92,23 @@ impl Asked {
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
         Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, renewal }, view))
+    }
+
+    /// The program with these arguments, the first of which is its name, without terminals.
+    pub(crate) fn program(&self, options: &Seen, arguments: &[OsString]) -> Program {
+        Program {
+            path: self.program.as_os_str().as_bytes().to_vec(),
+            directory: self.directory.as_os_str().as_bytes().to_vec(),
+            arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
+            environment: host::environment(&options.variables),
+            exports: self.exports.in_cell(),
+            terminals: Terminals::default(),
+            calls: Calls::default(),
+            user: options.user.user,
+            group: options.user.group,
+            memory: PageCount(0),
+            is_template: false,
+        }
     }
 
     /// Looks at the host once more, on a thread of its own, so that the next start sees what has changed.

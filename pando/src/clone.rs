@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando clone`: programs that go on where a template stands.
+
+mod crowd;
+mod lines;
+
+use crate::cli::{Connection, Limits};
+use crate::failure::Failure;
+use crate::host::{self, Variable};
+use crate::laps::Laps;
+use crate::network::Network;
+use crate::options::StatsFormat;
+use crate::run::{self, Single};
+use crate::template::{Found, Which};
+use crate::{machine, say};
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use pando_kernel::Kernel;
+use pando_launch::{Calls, Program, Root, Terminals};
+use pando_machine::PageCount;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What to clone, and what the clones are given.
+#[derive(Debug, Args)]
+pub(crate) struct Clone {
+    /// Make so many clones
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: u32,
+
+    /// Let at most so many run at once
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) at_once: u32,
+
+    /// Write what each clone says into files of this directory, N.out and N.err, instead of mixing it line by line
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Give the clone a variable, or pass on one of yours (repeat for more): it finds them in /proc/pando/environment
+    #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
+    variables: Vec<Variable>,
+
+    #[command(flatten)]
+    connection: Connection,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+
+    /// Say at the end, on standard error, what the clone did and what it took; with `=json` as one object
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
+    stats: Option<StatsFormat>,
+
+    /// Print every system call of the clones with its arguments and its result on standard error, as strace does
+    #[arg(long)]
+    strace: bool,
+
+    /// The template: a name, or a path to a file that has a slash
+    #[arg(value_name = "TEMPLATE")]
+    template: Which,
+
+    /// What the clone is given: it finds them in /proc/pando/arguments
+    #[arg(value_name = "ARGS", trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
+
+impl Clone {
+    /// The words as a program, whose path and so on nobody asks for: it runs already.
+    fn program(&self, memory: PageCount) -> Program {
+        Program {
+            path: Vec::new(),
+            directory: Vec::new(),
+            arguments: self.words.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            environment: host::given(&self.variables),
+            exports: Vec::new(),
+            terminals: Terminals::default(),
+            calls: Calls { trace: self.strace, trap: false },
+            user: 0,
+            group: 0,
+            memory,
+            is_template: false,
+        }
+    }
+}
+
+/// A template that is ready to be cloned.
+pub(crate) struct Ready {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) root: Root,
+    pub(crate) program: Program,
+    pub(crate) found: Found,
+}
+
+/// Makes the clones, and returns the exit status that tells how they ended.
+///
+/// # Errors
+/// There is no such template, or the host does not let it run.
+pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
+    let is_single = options.count == 1 && options.output.is_none();
+    if !is_single && (options.stats.is_some() || options.connection.is_some()) {
+        return Err(Failure::OneOnly);
+    }
+    pando_confine::forbid_dumps()?;
+    let mut laps = Laps::start();
+    let found = Found::open(&options.template)?;
+    let network = Network::prepare(&options.connection, found.name().as_ref(), false)?;
+    let mut asked = found.find()?;
+    asked.reach.ports = network.ports();
+    if let Some(directory) = &options.output {
+        let failed = |source| Failure::Templates { path: directory.clone(), source };
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        asked.reach.change.push(directory.canonicalize().map_err(failed)?);
+    }
+    laps.end("view");
+    let memory = options.limits.memory.map_or(found.memory(), |size| size.pages());
+    // What all have together is what the host has to give; nobody reserves any of it.
+    let arena = if is_single { memory } else { PageCount(host::memory().0 / 2).max(memory) };
+    let kernel = Arc::new(machine::start(arena, &asked.reach, &mut laps)?);
+    let root = found.load(&kernel, &mut asked)?;
+    laps.end("template");
+    let program = options.program(memory);
+    let ready = Ready { kernel, root, program, found };
+    let status = if is_single { single(options, &ready, asked, network, &mut laps) } else { crowd::run(options, &ready) };
+    if let Some(complaint) = ready.found.complaint() {
+        say::problem(&complaint);
+    }
+    status
+}
+
+/// One clone, with the streams of whoever asks.
+fn single(options: &Clone, ready: &Ready, asked: crate::view::Asked, network: Network, laps: &mut Laps) -> Result<u8, Failure> {
+    let cell = ready.program.prepare(&ready.kernel, &ready.root)?;
+    options.limits.apply(&ready.kernel, cell)?;
+    laps.end("cell");
+    let name = ready.found.name().as_ref();
+    let single = Single { name, terminal: false, timeout: options.limits.timeout, stats: options.stats, publish: &options.connection.publish };
+    run::finish(&single, &ready.kernel, cell, asked, network, laps)
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many clones: so many at once, each with a thread that listens to it.
+
+use super::lines::Lines;
+use super::{Clone, Ready};
+use crate::failure::Failure;
+use crate::run::told;
+use crate::say;
+use crate::watch::Limit;
+use pando_confine::Needs;
+use pando_kernel::{End, Outcome, Stream};
+use pando_launch::LaunchError;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+
+/// Exit status: not every clone ended well.
+const SOME_FAILED: u8 = 1;
+/// Ends that are told one by one; more are only counted.
+const TOLD_MAX: u32 = 10;
+
+/// What all threads share.
+struct Crowd<'a> {
+    options: &'a Clone,
+    ready: &'a Ready,
+    limit: Limit,
+    /// Clones that were begun; beyond their count none are.
+    begun: AtomicU32,
+    failed: AtomicU32,
+    /// Why no more are made.
+    broken: Mutex<Option<Failure>>,
+}
+
+/// Makes the clones; 0 if all of them ended well.
+///
+/// # Errors
+/// One could not be made, or what it said could not be written.
+pub(super) fn run(options: &Clone, ready: &Ready) -> Result<u8, Failure> {
+    let limit = Limit::start(&ready.kernel).map_err(Failure::Thread)?;
+    let crowd = Crowd { options, ready, limit, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
+    let threads = options.count.min(options.at_once);
+    // A confined process starts no thread, so all are there before.
+    let confined = Barrier::new(threads as usize + 1);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let body = || {
+                confined.wait();
+                crowd.work();
+            };
+            std::thread::Builder::new().name("clones".into()).spawn_scoped(scope, body).expect("the host has threads: those of vCPUs were started");
+        }
+        let done = pando_confine::limit_calls(Needs { writing_back: options.output.is_some(), connecting: false });
+        if let Err(error) = done {
+            crowd.give_up(error.into());
+        }
+        confined.wait();
+    });
+    if let Some(failure) = crowd.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(failure);
+    }
+    match crowd.failed.into_inner() {
+        0 => Ok(0),
+        failed => {
+            say::problem(&format_args!("{failed} of {} clones did not end well", options.count));
+            Ok(SOME_FAILED)
+        }
+    }
+}
+
+impl Crowd<'_> {
+    /// Makes clones until all are made.
+    fn work(&self) {
+        let next = |begun: u32| (begun < self.options.count).then_some(begun + 1);
+        while let Ok(number) = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            match self.clone(number) {
+                Ok(outcome) => self.note(number, &outcome),
+                Err(failure) => self.give_up(failure),
+            }
+        }
+    }
+
+    /// Lets no more be made.
+    fn give_up(&self, failure: Failure) {
+        self.begun.store(self.options.count, Ordering::Relaxed);
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
+    /// Makes a clone and listens to it until it has ended.
+    fn clone(&self, number: u32) -> Result<Outcome, Failure> {
+        let Ready { kernel, root, program, .. } = self.ready;
+        let cell = program.prepare(kernel, root)?;
+        self.options.limits.apply(kernel, cell)?;
+        let port = kernel.console(cell).map_err(LaunchError::from)?;
+        port.close_input();
+        kernel.start(cell).map_err(LaunchError::from)?;
+        if let Some(time) = self.options.limits.timeout {
+            self.limit.set(cell, time);
+        }
+        let said = match &self.options.output {
+            Some(directory) => files(directory, number).and_then(|[output, errors]| listen(&port, output, errors)),
+            None => listen(&port, io::stdout(), io::stderr()),
+        };
+        if said.is_err() {
+            // It may have ended by itself.
+            let _ = kernel.end(cell, End::Killed);
+        }
+        let outcome = kernel.wait(cell).map_err(LaunchError::from)?;
+        said.map_err(Failure::Output)?;
+        Ok(outcome)
+    }
+
+    fn note(&self, number: u32, outcome: &Outcome) {
+        if told(outcome).0 != 0 && self.failed.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+            say::problem(&format_args!("clone {number}: {}", outcome.end));
+        }
+    }
+}
+
+/// The files of a clone.
+fn files(directory: &Path, number: u32) -> io::Result<[File; 2]> {
+    let file = |kind: &str| File::create(directory.join(format!("{number}.{kind}")));
+    Ok([file("out")?, file("err")?])
+}
+
+/// Passes on what a cell says until it has ended.
+fn listen(port: &pando_kernel::ConsolePort, output: impl Write, errors: impl Write) -> io::Result<()> {
+    let (mut output, mut errors) = (Lines::new(output), Lines::new(errors));
+    while let Some((stream, bytes)) = port.receive() {
+        match stream {
+            Stream::Output => output.take(&bytes)?,
+            Stream::Errors => errors.take(&bytes)?,
+        }
+    }
+    output.finish()?;
+    errors.finish()
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What many say at once, of which lines stay whole.
+
+use std::io::{self, Write};
+
+/// Bytes of a line that is passed on although it has not ended.
+const LINE_MAX: usize = 1 << 20;
+
+/// Passes bytes on in whole lines.
+#[derive(Debug)]
+pub(super) struct Lines<W: Write> {
+    out: W,
+    /// The beginning of a line.
+    rest: Vec<u8>,
+}
+
+impl<W: Write> Lines<W> {
+    pub(super) fn new(out: W) -> Lines<W> {
+        Lines { out, rest: Vec::new() }
+    }
+
+    /// Takes bytes, and passes on the lines that end in them, at once.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.rest.extend_from_slice(bytes);
+        let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => end + 1,
+            None if self.rest.len() > LINE_MAX => self.rest.len(),
+            None => return Ok(()),
+        };
+        self.out.write_all(&self.rest[..whole])?;
+        self.rest.drain(..whole);
+        Ok(())
+    }
+
+    /// Passes on a last line that does not end, as one that does.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if !self.rest.is_empty() {
+            self.rest.push(b'\n');
+            self.out.write_all(&self.rest)?;
+        }
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+
+    #[test]
+    fn lines_are_passed_on_whole() {
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        for (bytes, passed) in [("a", ""), ("b\nc", "ab\n"), ("\n\nd", "ab\nc\n\n")] {
+            lines.take(bytes.as_bytes()).expect("a vector can be written");
+            assert_eq!(lines.out.as_slice(), passed.as_bytes());
+        }
+        lines.finish().expect("a vector can be written");
+        assert_eq!(out, b"ab\nc\n\nd\n");
+    }
+}

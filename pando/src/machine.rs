@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel of this process, on a machine of its own.
+
+use crate::failure::Failure;
+use crate::host;
+use crate::laps::Laps;
+use pando_confine::Paths;
+use pando_kernel::{Config, Kernel};
+use pando_launch::{LaunchError, Root, Template, Volume};
+use pando_machine::PageCount;
+use pando_machine::kvm::{Kvm, KvmConfig, Omit};
+
+/// Room beside the cells and the blocks of files that are kept in memory: the machine's own, the libOS's template, tables.
+const SLACK: PageCount = PageCount(1 << 14);
+
+/// A kernel with room for cells that have so much memory together, which runs cells from now on; the process reaches these paths of the host, and no others, from now on.
+///
+/// # Errors
+/// The host has no KVM, or does not let the process confine itself.
+pub(crate) fn start(memory: PageCount, reach: &Paths, laps: &mut Laps) -> Result<Kernel, Failure> {
+    // Memory is taken from the host as it is used, and blocks that no cell maps are given up first.
+    let registry = PageCount(host::memory().0 / 4);
+    let arena = memory + registry + SLACK;
+    let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
+    // Whatever else of the host is needed is open now; threads inherit the limit.
+    pando_confine::limit_paths(reach)?;
+    laps.end("machine");
+    let kernel = Kernel::new(machine, Config { registry, ..Config::default() });
+    kernel.start_vcpus()?;
+    Ok(kernel)
+}
+
+/// A root with these volumes, in which programs are started.
+///
+/// # Errors
+/// The libOS does not boot, or there is not enough memory.
+pub(crate) fn root(kernel: &Kernel, volumes: Vec<Volume>, laps: &mut Laps) -> Result<Root, Failure> {
+    let template = Template::boot(kernel)?;
+    kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
+    laps.end("libOS");
+    Ok(Root::new(kernel, template, volumes)?)
+}

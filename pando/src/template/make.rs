@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Makes a template: starts the program, waits until it is ready, and writes what it is then.
+
+use super::{Create, Recipe, place};
+use crate::failure::Failure;
+use crate::laps::Laps;
+use crate::machine;
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::view::Asked;
+use crate::watch::Watch;
+use pando_confine::Needs;
+use pando_kernel::{CellId, End, Kernel, OperatorError};
+use pando_launch::{LaunchError, Program, carry_output};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Makes a template and keeps it.
+///
+/// # Errors
+/// The program cannot be started, ends before it is ready, or what it is cannot be written.
+pub(super) fn create(options: &Create) -> Result<u8, Failure> {
+    let Create { seen, limits, replace, name, words } = options;
+    if let Some(volume) = seen.volumes.iter().find(|volume| volume.writable) {
+        return Err(Failure::Volume { file: volume.host.clone(), why: "clones have no way back to the host: add `:ro`".into() });
+    }
+    let file = place::file(name)?;
+    if file.exists() && !replace {
+        return Err(Failure::TemplateThere(name.to_string()));
+    }
+    let directory = place::directory()?;
+    place::make(&directory)?;
+    pando_confine::forbid_dumps()?;
+    let (mut asked, fingerprint) = Asked::for_template(seen, &words[0])?;
+    let recipe = Recipe::new(name, options, &asked, fingerprint)?;
+    asked.reach.change.push(directory);
+    let mut laps = Laps::start();
+    let kernel = Arc::new(machine::start(limits.memory(), &asked.reach, &mut laps)?);
+    let root = machine::root(&kernel, std::mem::take(&mut asked.volumes), &mut laps)?;
+    let program = Program { memory: limits.memory(), is_template: true, ..asked.program(seen, words) };
+    let cell = program.prepare(&kernel, &root)?;
+    limits.apply(&kernel, cell)?;
+    wait(options, &kernel, cell)?;
+    save(&kernel, cell, &file, &recipe)?;
+    Ok(0)
+}
+
+/// Runs the program until it is ready. What it says meanwhile is for whoever makes the template.
+fn wait(options: &Create, kernel: &Arc<Kernel>, cell: CellId) -> Result<(), Failure> {
+    let port = kernel.console(cell).map_err(LaunchError::from)?;
+    port.close_input();
+    let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
+    let _signals = Signals::pass_on(kernel, cell, &watch)?;
+    // Compressing does not need a thread, writing the file needs what writing back needs.
+    pando_confine::limit_calls(Needs { writing_back: true, connecting: false })?;
+    kernel.start(cell).map_err(LaunchError::from)?;
+    if let Some(time) = options.limits.timeout {
+        watch.limit(time, End::TimedOut);
+    }
+    carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr()).map_err(Failure::Output)?;
+    kernel.wait_frozen(cell).map_err(|error| match error {
+        OperatorError::Ended(end) => Failure::NotReady { program: options.words[0].clone(), end },
+        error => LaunchError::from(error).into(),
+    })
+}
+
+fn save(kernel: &Kernel, cell: CellId, file: &Path, recipe: &Recipe) -> Result<(), Failure> {
+    let progress = Progress::bytes("saving", 0);
+    pando_store::save(kernel, cell, file, &recipe.encode())?;
+    progress.end();
+    Ok(())
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando template`: programs that have been started once and are cloned ever after.
+
+mod make;
+mod place;
+mod recipe;
+
+use crate::cli::{Limits, Seen};
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::view::Asked;
+use clap::{Args, Subcommand};
+use indicatif::{HumanBytes, HumanDuration};
+use pando_abi::BlockNumber;
+use pando_kernel::Kernel;
+use pando_launch::{LaunchError, Root};
+use pando_machine::PageCount;
+use pando_store::Saved;
+pub(crate) use place::Name;
+use recipe::Recipe;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What can be done with templates.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a program, wait until it says that it is ready, and keep it for `pando clone`
+    #[command(override_usage = "pando template create [OPTIONS] NAME PROGRAM [ARGS]...", after_help = READY)]
+    Create(Box<Create>),
+    /// List the templates
+    Ls {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove templates; clones that run go on, unless they miss a page that nobody has read
+    Rm {
+        /// Which
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<Name>,
+    },
+    /// Say what a template is: one JSON object
+    Inspect {
+        /// Which
+        #[arg(value_name = "NAME|FILE")]
+        template: Which,
+    },
+    /// Write a template to a file of its own
+    Save {
+        /// Which
+        name: Name,
+        /// The file
+        file: PathBuf,
+    },
+    /// Keep a template that was saved to a file, whole and undamaged
+    Load {
+        /// The file
+        file: PathBuf,
+        /// Its name from now on [default: the one it had]
+        name: Option<Name>,
+    },
+}
+
+const READY: &str = "The program says that it is ready:
+  in a shell        pando-ready, or eval \"$(pando-ready -s)\" to be given arguments and variables
+  in Python         import pando; pando.ready()
+  in Node           require('pando').ready()
+  in C              #include <pando.h>, pando_ready()
+  otherwise         by writing `ready` to /dev/pando
+From there every clone goes on, with arguments, variables, random numbers and a number of its own. Where nobody wants a template, saying so changes nothing.";
+
+/// What a template is made of.
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    #[command(flatten)]
+    pub(crate) seen: Seen,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+
+    /// Replace the template of this name, if there is one
+    #[arg(long)]
+    replace: bool,
+
+    /// The template's name
+    #[arg(value_name = "NAME")]
+    name: Name,
+
+    /// The program and its arguments, as for `pando run`
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
+
+/// A template: by the name under which it is kept, or by its file.
+#[derive(Clone, Debug)]
+pub(crate) enum Which {
+    /// One that is kept.
+    Kept(Name),
+    /// A path, which has a slash.
+    File(PathBuf),
+}
+
+impl std::str::FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Which, String> {
+        if text.contains('/') { Ok(Which::File(text.into())) } else { text.parse().map(Which::Kept) }
+    }
+}
+
+impl Which {
+    /// Its file.
+    fn path(&self) -> Result<PathBuf, Failure> {
+        match self {
+            Which::File(path) => Ok(path.clone()),
+            Which::Kept(name) => place::file(name),
+        }
+    }
+}
+
+/// A template that was found.
+pub(crate) struct Found {
+    saved: Saved,
+    recipe: Recipe,
+}
+
+impl Found {
+    /// Opens a template.
+    ///
+    /// # Errors
+    /// There is none, or its file is damaged.
+    pub(crate) fn open(which: &Which) -> Result<Found, Failure> {
+        let path = which.path()?;
+        if let (Which::Kept(name), false) = (which, path.exists()) {
+            return Err(Failure::NoTemplate(name.to_string()));
+        }
+        let saved = Saved::open(&path)?;
+        let recipe = Recipe::of(&saved, &path)?;
+        Ok(Found { saved, recipe })
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.recipe.name
+    }
+
+    /// Finds what it sees.
+    ///
+    /// # Errors
+    /// The host does not show it any more.
+    pub(crate) fn find(&self) -> Result<Asked, Failure> {
+        self.recipe.find()
+    }
+
+    /// The memory that it had.
+    pub(crate) fn memory(&self) -> PageCount {
+        self.recipe.memory()
+    }
+
+    /// Makes it a root of a kernel, whose programs are its clones. Reads nothing of its pages.
+    ///
+    /// # Errors
+    /// The machine lacks something, or the file makes no sense.
+    pub(crate) fn load(&self, kernel: &Kernel, asked: &mut Asked) -> Result<Root, Failure> {
+        let volumes = std::mem::take(&mut asked.volumes);
+        let disks = volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
+        let (cell, _) = self.saved.load(kernel, &disks, self.memory())?;
+        Ok(Root::of(cell, volumes))
+    }
+
+    /// Reads every page of it.
+    fn check(&self) -> Result<(), Failure> {
+        /// Pages that are read at once.
+        const PIECE: u64 = 256;
+        let (pages, blocks) = (self.saved.contents(), self.saved.image().contents());
+        let progress = Progress::bytes("checking", PageCount(blocks).bytes());
+        let mut buffer = vec![0; PageCount(PIECE).bytes() as usize];
+        for first in (0..blocks).step_by(PIECE as usize) {
+            let room = &mut buffer[..PageCount(PIECE.min(blocks - first)).bytes() as usize];
+            // Those that there are can be counted in 32 bits.
+            pages.read(BlockNumber(first as u32), room).map_err(|_| Failure::Damaged(self.complaint().unwrap_or_default()))?;
+            progress.set(PageCount(first).bytes());
+        }
+        Ok(())
+    }
+
+    /// Why a page of it could not be read, if that has happened.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.saved.complaint()
+    }
+}
+
+/// Does what is asked.
+///
+/// # Errors
+/// It cannot be done.
+pub(crate) fn template(command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Create(options) => make::create(options),
+        Command::Ls { json } => list(*json),
+        Command::Rm { names } => remove(names),
+        Command::Inspect { template } => inspect(template),
+        Command::Save { name, file } => copy(&Which::Kept(name.clone()), file),
+        Command::Load { file, name } => load(file, name.as_ref()),
+    }
+}
+
+fn list(json: bool) -> Result<u8, Failure> {
+    let mut out = std::io::stdout().lock();
+    for (name, path) in place::all()? {
+        let size = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        let recipe = Saved::open(&path).map_err(Failure::from).and_then(|saved| Recipe::of(&saved, &path));
+        match (recipe, json) {
+            (Ok(recipe), true) => {
+                writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "made": recipe.made, "arguments": recipe.arguments }))?;
+            }
+            (Ok(recipe), false) => {
+                let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(recipe.made)).unwrap_or_default();
+                let (age, words) = (HumanDuration(age).to_string(), recipe.arguments.join(" ").replace('\n', " "));
+                writeln!(out, "{:<20} {:>12} {:>14} ago  {}", name.to_string(), HumanBytes(size).to_string(), age, shortened(&words))?;
+            }
+            (Err(failure), true) => writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": failure.to_string() }))?,
+            (Err(failure), false) => writeln!(out, "{:<20} {failure}", name.to_string())?,
+        }
+    }
+    Ok(0)
+}
+
+/// As much of a text as fits beside the rest.
+fn shortened(text: &str) -> String {
+    const ROOM: usize = 60;
+    match text.char_indices().nth(ROOM) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
+}
+
+fn remove(names: &[Name]) -> Result<u8, Failure> {
+    for name in names {
+        match std::fs::remove_file(place::file(name)?) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Failure::NoTemplate(name.to_string())),
+            removed => removed.map_err(|source| Failure::Templates { path: name.to_string().into(), source })?,
+        }
+    }
+    Ok(0)
+}
+
+fn inspect(which: &Which) -> Result<u8, Failure> {
+    let Found { saved, recipe } = Found::open(which)?;
+    let Recipe { name, program, arguments, root, bare, volumes, made, .. } = &recipe;
+    let shown = serde_json::json!({
+        "name": name, "made": made, "program": program, "arguments": arguments, "root": root, "bare": bare,
+        "volumes": volumes, "memory_bytes": recipe.memory().bytes(), "content_bytes": PageCount(saved.image().contents()).bytes(),
+    });
+    println!("{shown:#}");
+    Ok(0)
+}
+
+fn load(file: &Path, name: Option<&Name>) -> Result<u8, Failure> {
+    let found = Found::open(&Which::File(file.into()))?;
+    let name = match name {
+        Some(name) => name.clone(),
+        None => found.name().parse().map_err(|_| Failure::NoRecipe(file.into()))?,
+    };
+    place::make(&place::directory()?)?;
+    copy(&Which::File(file.into()), &place::file(&name)?)
+}
+
+/// Copies a template's file, which is there whole or not at all, once every page of it was compared with its checksum.
+fn copy(which: &Which, to: &Path) -> Result<u8, Failure> {
+    let (path, found) = (which.path()?, Found::open(which)?);
+    found.check()?;
+    let failed = |source| Failure::Templates { path: to.into(), source };
+    // A name without a directory means this one.
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".pando-").tempfile_in(directory).map_err(failed)?;
+    let mut source = File::open(&path).map_err(failed)?;
+    std::io::copy(&mut source, &mut file).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(to).map_err(|error| failed(error.error))?;
+    Ok(0)
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a template was made: what must be shown to its clones again.
+
+use super::place::Name;
+use crate::cli::Seen;
+use crate::failure::Failure;
+use crate::options::{User, Volume};
+use crate::view::Asked;
+use pando_machine::PageCount;
+use pando_store::Saved;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How a template was made. Stands in its file, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Recipe {
+    /// Its name when it was made.
+    pub(super) name: String,
+    /// The program, as it was found on the host or in its root.
+    pub(super) program: PathBuf,
+    /// What it was given; the first is its own name.
+    pub(super) arguments: Vec<String>,
+    /// What it sees instead of the host's software.
+    pub(super) root: Option<PathBuf>,
+    /// It sees nothing but itself.
+    pub(super) bare: bool,
+    /// What of the host it sees besides, and where.
+    pub(super) volumes: Vec<(PathBuf, PathBuf)>,
+    /// User and group.
+    user: (u32, u32),
+    /// Another where it sees something else.
+    fingerprint: u64,
+    /// The memory that it had, in pages of 4 KiB.
+    memory: u64,
+    /// Seconds since 1970.
+    pub(super) made: u64,
+}
+
+impl Recipe {
+    /// The recipe of what is about to be made.
+    ///
+    /// # Errors
+    /// A path or an argument is no text.
+    pub(super) fn new(name: &Name, options: &super::Create, asked: &Asked, fingerprint: u64) -> Result<Recipe, Failure> {
+        let text = |word: &OsString| word.clone().into_string().map_err(Failure::NoText);
+        let Seen { user: User { user, group }, bare, .. } = options.seen;
+        let root = options.seen.root.as_deref().map(Path::canonicalize).transpose()?;
+        Ok(Recipe {
+            name: name.to_string(),
+            program: asked.program.clone(),
+            arguments: options.words.iter().map(text).collect::<Result<_, _>>()?,
+            root,
+            bare,
+            volumes: options.seen.volumes.iter().map(|volume| (volume.host.clone(), volume.cell.clone())).collect(),
+            user: (user, group),
+            fingerprint,
+            memory: options.limits.memory().0,
+            made: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        })
+    }
+
+    /// Reads the recipe of a saved template.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn of(saved: &Saved, path: &Path) -> Result<Recipe, Failure> {
+        serde_json::from_slice(saved.metadata()).map_err(|_| Failure::NoRecipe(path.into()))
+    }
+
+    /// The bytes that stand in the file.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("text and numbers can be written")
+    }
+
+    /// Finds what the template sees.
+    ///
+    /// # Errors
+    /// It is not there, or not what it was.
+    pub(super) fn find(&self) -> Result<Asked, Failure> {
+        let volumes = self.volumes.iter().map(|(host, cell)| Volume { host: host.clone(), cell: cell.clone(), writable: false });
+        let seen = Seen {
+            variables: Vec::new(),
+            directory: None,
+            user: User { user: self.user.0, group: self.user.1 },
+            root: self.root.clone(),
+            bare: self.bare,
+            volumes: volumes.collect(),
+        };
+        let (asked, fingerprint) = Asked::for_template(&seen, self.program.as_os_str())?;
+        if fingerprint == self.fingerprint { Ok(asked) } else { Err(Failure::Changed(self.name.clone())) }
+    }
+
+    /// The memory that it had.
+    pub(super) fn memory(&self) -> PageCount {
+        PageCount(self.memory)
+    }
+}
