@@ -134,6 +134,7 @@ fn single(options: &Clone, ready: &Ready, asked: crate::view::Asked, network: Ne
     options.limits.apply(&ready.kernel, cell)?;
     laps.end("cell");
     let name = ready.found.name().as_ref();
-    let single = Single { name, terminal: false, timeout: options.limits.timeout, stats: options.stats, publish: &options.connection.publish };
+    let single =
+        Single { name, terminal: false, timeout: options.limits.timeout, stats: options.stats, publish: &options.connection.publish };
     run::finish(&single, &ready.kernel, cell, asked, network, laps)
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the first instruction to the program's: what does not depend on the program happens before the freeze.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv4Addr};
 
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
@@ -15,7 +13,6 @@ use pando_libos::files::tree::Tree;
 use pando_libos::limits::STACK_LIMIT;
 use pando_libos::loader::words::Words;
 use pando_libos::loader::{LoadError, Request, prepare};
-use pando_libos::network::{self, Network};
 use pando_libos::patch::Patches;
 use pando_libos::random::Random;
 use pando_libos::system::{System, refuse};
@@ -25,7 +22,7 @@ use pando_rt::abi::note::options;
 use pando_rt::abi::{Registers, layout};
 use pando_rt::global::{Global, OnOwnPage};
 use pando_rt::memory::{self, Arguments};
-use pando_rt::{clock, hypercall, patched, registers, upcall};
+use pando_rt::{clock, hypercall, patched, upcall};
 
 /// Exit statuses, as shells use them.
 const OWN_FAILURE: u64 = 125;
@@ -84,13 +81,8 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     let system = place.insert(System::new(files, terminal, Random::default()));
     // Keys may be signals, so they are taken whether the program reads or not.
     system.take_typed();
-    let mut seed = [0; 8];
-    system.random.fill(&mut seed);
     system.files.sockets.clock = Some(clock::wall);
-    system.network = Network::open(&mut system.files.sockets, u64::from_le_bytes(seed), clock::now()).map(Box::new);
-    if system.network.is_some() {
-        name_hosts(system).unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
-    }
+    system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
     system.traced = header.options & options::TRACE != 0;
     if given.header.options & options::TRAP == 0 {
         system.memory.patches = patches;
@@ -104,17 +96,6 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
         }
         error => refuse(NOT_EXECUTABLE, &path, &error),
     })
-}
-
-/// Says in files who resolves names, and what the cell is called.
-fn name_hosts(system: &mut System) -> Result<(), Errno> {
-    let (card, identity) = (registers::card(), registers::identity());
-    let resolver = Ipv4Addr::from_bits(card.resolver4 as u32);
-    let name = identity.host_name.get(..identity.host_name_length as usize).unwrap_or_default();
-    let name = core::str::from_utf8(name).unwrap_or("localhost");
-    let own: Vec<(IpAddr, &str)> = network::hosts(&card).into_iter().map(|(address, _)| (address, name)).collect();
-    let resolver = Some(IpAddr::V4(resolver)).filter(|resolver| !resolver.is_unspecified());
-    system.files.tree.name_hosts(resolver, &own, time(clock::wall()))
 }
 
 /// Loads the program into the fresh process.

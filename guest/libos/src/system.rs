@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The system: all that the libOS knows. The process and the thread that run stand in place; the others lie beside them until it is their turn ([`scheduler`]).
 
+mod connect;
 mod end;
 mod execute;
 mod fork;

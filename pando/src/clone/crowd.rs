@@ -49,7 +49,10 @@ pub(super) fn run(options: &Clone, ready: &Ready) -> Result<u8, Failure> {
                 confined.wait();
                 crowd.work();
             };
-            std::thread::Builder::new().name("clones".into()).spawn_scoped(scope, body).expect("the host has threads: those of vCPUs were started");
+            std::thread::Builder::new()
+                .name("clones".into())
+                .spawn_scoped(scope, body)
+                .expect("the host has threads: those of vCPUs were started");
         }
         let done = pando_confine::limit_calls(Needs { writing_back: options.output.is_some(), connecting: false });
         if let Err(error) = done {

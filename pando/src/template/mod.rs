@@ -166,7 +166,8 @@ impl Found {
     /// The machine lacks something, or the file makes no sense.
     pub(crate) fn load(&self, kernel: &Kernel, asked: &mut Asked) -> Result<Root, Failure> {
         let volumes = std::mem::take(&mut asked.volumes);
-        let disks = volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
+        let disks =
+            volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
         let (cell, _) = self.saved.load(kernel, &disks, self.memory())?;
         Ok(Root::of(cell, volumes))
     }
@@ -215,14 +216,20 @@ fn list(json: bool) -> Result<u8, Failure> {
         let recipe = Saved::open(&path).map_err(Failure::from).and_then(|saved| Recipe::of(&saved, &path));
         match (recipe, json) {
             (Ok(recipe), true) => {
-                writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "made": recipe.made, "arguments": recipe.arguments }))?;
+                writeln!(
+                    out,
+                    "{}",
+                    serde_json::json!({ "name": name.to_string(), "bytes": size, "made": recipe.made, "arguments": recipe.arguments })
+                )?;
             }
             (Ok(recipe), false) => {
                 let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(recipe.made)).unwrap_or_default();
                 let (age, words) = (HumanDuration(age).to_string(), recipe.arguments.join(" ").replace('\n', " "));
                 writeln!(out, "{:<20} {:>12} {:>14} ago  {}", name.to_string(), HumanBytes(size).to_string(), age, shortened(&words))?;
             }
-            (Err(failure), true) => writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": failure.to_string() }))?,
+            (Err(failure), true) => {
+                writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": failure.to_string() }))?
+            }
             (Err(failure), false) => writeln!(out, "{:<20} {failure}", name.to_string())?,
         }
     }

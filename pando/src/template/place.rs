@@ -24,7 +24,9 @@ impl FromStr for Name {
         if text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.len() <= NAME_MAX && text.bytes().all(is_plain) {
             return Ok(Name(text.into()));
         }
-        Err(format!("`{text}` is no name for a template: give up to {NAME_MAX} letters, digits, dots, dashes and underlines, such as python-3.11"))
+        Err(format!(
+            "`{text}` is no name for a template: give up to {NAME_MAX} letters, digits, dots, dashes and underlines, such as python-3.11"
+        ))
     }
 }
 

@@ -25,6 +25,8 @@ impl System {
     fn go_on(&mut self) {
         self.boot_id = None;
         self.traced = memory::arguments().header.options & options::TRACE != 0;
+        // Without names for hosts it is as well off as most.
+        let _ = self.connect();
         self.notice();
         self.wake(Channel::Generation);
         self.watch_timers();

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cell's network: opened where a card shows, when the cell starts or goes on as a clone.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
+
+use pando_rt::{clock, registers};
+
+use super::System;
+use crate::errno::Errno;
+use crate::files::status::time;
+use crate::network::{self, Network};
+
+impl System {
+    /// Opens the network of the card that the virtual registers show, if there is one and it is not open, and says in files who resolves names and what the cell is called. Sockets
+    /// that listen are reached by it from now on.
+    ///
+    /// # Errors
+    /// The files cannot be made.
+    pub fn connect(&mut self) -> Result<(), Errno> {
+        let card = registers::card();
+        if self.network.is_some() || card.mtu == 0 {
+            return Ok(());
+        }
+        let mut seed = [0; 8];
+        self.random.fill(&mut seed);
+        self.network = Network::open(&mut self.files.sockets, u64::from_le_bytes(seed), clock::now()).map(Box::new);
+        let identity = registers::identity();
+        let resolver = Ipv4Addr::from_bits(card.resolver4 as u32);
+        let name = identity.host_name.get(..identity.host_name_length as usize).unwrap_or_default();
+        let name = core::str::from_utf8(name).unwrap_or("localhost");
+        let own: Vec<(IpAddr, &str)> = network::hosts(&card).into_iter().map(|(address, _)| (address, name)).collect();
+        let resolver = Some(IpAddr::V4(resolver)).filter(|resolver| !resolver.is_unspecified());
+        self.files.tree.name_hosts(resolver, &own, time(clock::wall()))
+    }
+}

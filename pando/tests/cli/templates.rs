@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Templates and clones on the command line: made once, kept in a file, cloned as often as anybody likes.
+
+use crate::{PANDO, text};
+use pando_testing::lab::kvm_is_there;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A place for templates.
+struct Grove(TempDir);
+
+/// How a command ended and what it said.
+struct Said {
+    status: i32,
+    output: String,
+    errors: String,
+}
+
+impl Grove {
+    fn new() -> Grove {
+        Grove(tempfile::tempdir().expect("there is room"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, template: &str) -> PathBuf {
+        self.path(&format!("data/pando/templates/{template}.template"))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(PANDO);
+        command.args(words).env("XDG_DATA_HOME", self.path("data")).current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn pando(&self, words: &[&str]) -> Said {
+        let outcome = self.command(words).output().expect("pando starts");
+        let status = outcome.status.code().expect("no signal ends it");
+        Said { status, output: text(&outcome.stdout).into(), errors: text(&outcome.stderr).into() }
+    }
+
+    /// Makes a template of a shell's script.
+    fn plant(&self, name: &str, script: &str) {
+        let Said { status, errors, .. } = self.pando(&["template", "create", name, "--", "busybox", "sh", "-c", script]);
+        assert_eq!((status, &errors[..]), (0, ""));
+    }
+}
+
+#[track_caller]
+fn says(said: &Said, output: &str) {
+    assert_eq!((said.status, &said.output[..], &said.errors[..]), (0, output, ""));
+}
+
+#[test]
+fn a_template_is_made_once_and_cloned_as_often_as_anybody_likes() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let script = r#"cd /tmp; echo kept > file; x=5; echo made >&2; eval "$(pando-ready -s)"
+echo "$x $(cat file) $# [$1] [$2] $NAME"; exit "${STATUS:-0}""#;
+    let made = grove.pando(&["template", "create", "sh", "--", "busybox", "sh", "-c", script]);
+    assert_eq!((made.status, &made.output[..], &made.errors[..]), (0, "", "made\n"));
+    says(&grove.pando(&["clone", "sh"]), "5 kept 0 [] [] \n");
+    says(&grove.pando(&["clone", "-e", "NAME=it's", "sh", "a  b", "c'd"]), "5 kept 2 [a  b] [c'd] it's\n");
+    let ended = grove.pando(&["clone", "-e", "STATUS=3", "sh"]);
+    assert_eq!((ended.status, &ended.errors[..]), (3, ""));
+    // It is the same by its file.
+    says(&grove.pando(&["clone", grove.file("sh").to_str().expect("it is text"), "--", "-x"]), "5 kept 1 [-x] [] \n");
+}
+
+#[test]
+fn many_clones_say_whole_lines_and_whether_all_ended_well() {
+    const COUNT: usize = 40;
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    grove.plant("sh", "echo ready > /dev/pando; n=$(cat /proc/pando/clone); printf 'clone '; printf '%s\\n' $n; [ $n != \"$(tr -d '\\0' < /proc/pando/arguments)\" ]");
+    let many = grove.pando(&["clone", "--count", &COUNT.to_string(), "sh"]);
+    let lines: HashSet<&str> = many.output.lines().collect();
+    let wanted: Vec<String> = (0..COUNT).map(|number| format!("clone {number}")).collect();
+    assert_eq!((many.status, lines), (0, wanted.iter().map(|line| &line[..]).collect()));
+    // One of them is told to fail.
+    let one = grove.pando(&["clone", "--count", "4", "--output", "said", "sh", "2"]);
+    assert_eq!((one.status, &one.output[..]), (1, ""));
+    assert!(one.errors.contains("exited with status 1\n") && one.errors.contains("1 of 4 clones did not end well"), "{}", one.errors);
+    let mut said: Vec<String> = (0..4).map(|number| fs::read_to_string(grove.path(&format!("said/{number}.out"))).expect("each has a file")).collect();
+    said.sort();
+    assert_eq!(said.concat(), "clone 0\nclone 1\nclone 2\nclone 3\n");
+    assert_eq!(fs::read(grove.path("said/0.err")).expect("each has a file"), b"");
+}
+
+#[test]
+fn who_takes_too_long_is_ended_alone() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    grove.plant("sh", "echo ready > /dev/pando; [ $(cat /proc/pando/clone) != 1 ] || while :; do :; done; echo done");
+    let many = grove.pando(&["clone", "--count", "3", "--timeout", "2s", "sh"]);
+    assert_eq!((many.status, &many.output[..]), (1, "done\ndone\n"), "{}", many.errors);
+    assert!(many.errors.contains("took too long") || many.errors.contains("time"), "{}", many.errors);
+}
+
+#[test]
+fn templates_are_listed_saved_loaded_and_removed() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    says(&grove.pando(&["template", "ls"]), "");
+    grove.plant("one", "pando-ready; echo $0");
+    let listed = grove.pando(&["template", "ls", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&listed.output).expect("it is JSON");
+    assert_eq!((shown["name"].as_str(), shown["arguments"][0].as_str()), (Some("one"), Some("busybox")));
+    assert!(grove.pando(&["template", "ls"]).output.starts_with("one  "));
+    let inspected = grove.pando(&["template", "inspect", "one"]);
+    let shown: serde_json::Value = serde_json::from_str(&inspected.output).expect("it is JSON");
+    assert!(shown["content_bytes"].as_u64().is_some_and(|bytes| bytes > 100_000), "{}", inspected.output);
+    says(&grove.pando(&["template", "save", "one", "kept.pando"]), "");
+    says(&grove.pando(&["template", "rm", "one"]), "");
+    assert_eq!(grove.pando(&["clone", "one"]).status, 125);
+    says(&grove.pando(&["template", "load", "kept.pando", "two"]), "");
+    says(&grove.pando(&["template", "load", "kept.pando"]), "");
+    for template in ["one", "two", "./kept.pando"] {
+        says(&grove.pando(&["clone", template]), "sh\n");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_in_plain_words() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    grove.plant("there", "pando-ready");
+    let refused = |words: &[&str], wanted: &str| {
+        let Said { status, output, errors } = grove.pando(words);
+        assert_eq!((status, &output[..]), (125, ""), "{words:?}");
+        assert!(errors.contains(wanted), "{words:?}: {errors}");
+    };
+    refused(&["clone", "nothing"], "there is no template `nothing`");
+    refused(&["template", "inspect", "nothing"], "there is no template `nothing`");
+    refused(&["template", "rm", "nothing"], "there is no template `nothing`");
+    refused(&["template", "create", "there", "true"], "--replace");
+    refused(&["template", "create", "../there", "true"], "is no name");
+    refused(&["template", "create", "early", "true"], "exited with status 0 before it said that it is ready");
+    refused(&["template", "create", "-v", ".:/data", "lent", "true"], "add `:ro`");
+    refused(&["clone", "--count", "2", "--net", "gateway", "there"], "for one clone");
+    refused(&["clone", "./there"], "cannot read");
+    fs::write(grove.path("other"), "x".repeat(10_000)).expect("there is room");
+    refused(&["clone", "./other"], "is no saved template");
+    assert!(!grove.file("early").exists());
+}
+
+#[test]
+fn a_damaged_template_is_refused() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    grove.plant("sh", "pando-ready; echo well");
+    let whole = fs::read(grove.file("sh")).expect("it was kept");
+    let refused = |bytes: &[u8]| {
+        fs::write(grove.path("damaged"), bytes).expect("there is room");
+        let loaded = grove.pando(&["template", "load", "./damaged", "again"]);
+        assert!(loaded.status == 125 && loaded.errors.starts_with("pando: "), "{}", loaded.errors);
+    };
+    refused(&whole[..whole.len() / 2]);
+    refused(&whole[..whole.len() - 1]);
+    for part in 0..8 {
+        let mut altered = whole.clone();
+        altered[part * whole.len() / 8 + 100] ^= 1;
+        refused(&altered);
+    }
+}
+
+#[test]
+fn a_template_whose_files_have_changed_is_refused() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let shown = grove.path("shown");
+    fs::create_dir(&shown).expect("there is room");
+    fs::write(shown.join("file"), "old").expect("there is room");
+    let volume = format!("{}:/data:ro", shown.display());
+    let script = "pando-ready; cat /data/file";
+    let made = grove.pando(&["template", "create", "-v", &volume, "sees", "--", "busybox", "sh", "-c", script]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    says(&grove.pando(&["clone", "sees"]), "old");
+    fs::write(shown.join("file"), "newer").expect("there is room");
+    let refused = grove.pando(&["clone", "sees"]);
+    assert_eq!(refused.status, 125);
+    assert!(refused.errors.contains("have changed since it was made"), "{}", refused.errors);
+}
+
+/// Runs a program of the host's as a template, and a clone of it.
+fn cloned(program: &[&str], words: &[&str]) -> Said {
+    let grove = Grove::new();
+    let made = grove.pando(&[&["template", "create", "it", "--"], program].concat());
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    grove.pando(&[&["clone", "it"], words].concat())
+}
+
+#[test]
+fn programs_say_it_in_python_node_and_c() {
+    if !kvm_is_there() {
+        return;
+    }
+    let python = "import pando, sys\nprint('made', end='')\nnumber = pando.ready()\nprint(number, sys.argv[1:])";
+    let said = cloned(&["/usr/bin/python3", "-c", python], &["a", "b c"]);
+    says(&said, "0 ['a', 'b c']\n");
+    if Path::new("/usr/bin/node").exists() {
+        let node = "const number = require('pando').ready(); console.log(number, process.argv.slice(2))";
+        // Without a worker of its own that stands in the way of nobody.
+        let said = cloned(&["/usr/bin/node", "-e", node, "x"], &["a", "b c"]);
+        says(&said, "0 [ 'a', 'b c' ]\n");
+    }
+    let place = tempfile::tempdir().expect("there is room");
+    let source = "#include <pando.h>\n#include <stdio.h>\nint main() { long number = pando_ready(); printf(\"%ld\\n\", number); return pando_ready() == -1 ? 0 : 1; }\n";
+    fs::write(place.path("ready.c"), source).expect("there is room");
+    fs::write(place.path("pando.h"), include_str!("../../src/view/parts/pando.h")).expect("there is room");
+    let compiled = Command::new("cc").args(["-I.", "-o", "ready", "ready.c"]).current_dir(place.path()).status().expect("there is a compiler");
+    assert!(compiled.success());
+    says(&cloned(&[place.path("ready").to_str().expect("it is text")], &[]), "0\n");
+    // Where nobody wants a template it changes nothing.
+    let native = Command::new(place.path("ready")).output().expect("it starts");
+    assert_eq!(text(&native.stdout), "-1\n");
+}
+
+#[test]
+fn no_two_clones_of_python_draw_the_same_numbers() {
+    const COUNT: usize = 24;
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let python = "import pando, random, uuid, secrets, ssl, tempfile, os
+random.random(); uuid.uuid1(); ssl.RAND_bytes(4); next(tempfile._get_candidate_names())
+pando.ready()
+print(random.random(), uuid.uuid1(), uuid.uuid4(), secrets.token_hex(), ssl.RAND_bytes(8).hex(), next(tempfile._get_candidate_names()), flush=True)
+os._exit(0)";
+    let made = grove.pando(&["template", "create", "it", "--", "/usr/bin/python3", "-c", python]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    let said = grove.pando(&["clone", "--count", &COUNT.to_string(), "it"]);
+    assert_eq!(said.status, 0, "{}", said.errors);
+    let lines: Vec<Vec<&str>> = said.output.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), COUNT);
+    for column in 0..6 {
+        let drawn: HashSet<&str> = lines.iter().map(|line| line[column]).collect();
+        assert_eq!(drawn.len(), COUNT, "column {column}");
+    }
+}
+
+#[test]
+fn a_clone_of_a_server_is_reached_where_it_was_published() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let script = "mkdir /tmp/site; echo warm > /tmp/site/index.html; cd /tmp/site; busybox httpd -p 80; pando-ready; busybox ip -4 addr show dev eth0 | grep -c 'inet 10.77'; exec sleep 1000";
+    grove.plant("web", script);
+    let mut child = grove.command(&["clone", "-p", "0:80", "web"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+    let port = crate::network::port_of(&mut child);
+    let mut answer = String::new();
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it is forwarded");
+    std::io::Write::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n").expect("it is open");
+    std::io::Read::read_to_string(&mut stream, &mut answer).expect("it answers");
+    assert!(answer.ends_with("warm\n"), "{answer}");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).expect("it is ours");
+    let output = child.wait_with_output().expect("it is ours").stdout;
+    assert_eq!(text(&output), "1\n");
+}
