@@ -40,13 +40,7 @@ impl Root {
     /// A program of this root that has frozen, as what clones are made from. The cell is frozen ([`Kernel::wait_frozen`]).
     #[must_use]
     pub fn frozen(&self, cell: CellId) -> Root {
-        Root::of(cell, self.volumes.clone())
-    }
-
-    /// A frozen program whose volumes are these already.
-    #[must_use]
-    pub fn of(cell: CellId, volumes: Vec<Volume>) -> Root {
-        Root { cell, volumes }
+        Root { cell, volumes: self.volumes.clone() }
     }
 
     /// What clones are made from that another kernel made a template of these volumes, in the same order, and this one has imported.

@@ -169,7 +169,7 @@ impl Found {
         let disks =
             volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
         let (cell, _) = self.saved.load(kernel, &disks, self.memory())?;
-        Ok(Root::of(cell, volumes))
+        Ok(Root::loaded(cell, volumes))
     }
 
     /// Reads every page of it.

@@ -35,6 +35,7 @@ mod signals;
 mod strace;
 mod streams;
 mod taps;
+mod templates;
 mod terminal;
 mod testsuite;
 mod volumes;

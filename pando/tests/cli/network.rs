@@ -119,7 +119,7 @@ fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
 }
 
 /// The port of the host's that leads to port 80 of a cell, as pando says it first.
-fn port_of(child: &mut std::process::Child) -> u16 {
+pub(crate) fn port_of(child: &mut std::process::Child) -> u16 {
     let mut line = String::new();
     BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("pando says where");
     let port = line.strip_prefix("pando: 127.0.0.1:").and_then(|line| line.strip_suffix(" leads to port 80\n"));
