@@ -24,6 +24,12 @@ pub const RELEASE_PIECE: usize = 64;
 /// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
 pub const PIECE_PAGES: u64 = 512;
 
+/// Pages of which a template remembers that its clones touch them: 64 MiB. Each clone pays for a copy of those that are written.
+pub const LESSON_PAGES: usize = 1 << 14;
+
+/// Of those, how many are copied under one lock: some 50 µs.
+pub const FORESEEN_PIECE: usize = 64;
+
 /// Pages and other entries that one piece of a listing of a cell's memory meets, and the bytes of which are then copied without the lock: some 100 µs under it.
 pub const LISTING_PIECE: u64 = 2048;
 

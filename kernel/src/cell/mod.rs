@@ -130,6 +130,8 @@ pub struct Cell {
     pub(crate) window: Option<[u16; 2]>,
     pub(crate) identity: Identity,
     pub(crate) clones_made: u64,
+    /// The template that learns from what it touches.
+    pub(crate) teaches: Option<CellId>,
     /// Whether the operator knows it as a template: frozen, it is then no victim when memory is short.
     pub(crate) is_template: bool,
     /// Why it shall end at its next exit.
@@ -160,6 +162,7 @@ impl Cell {
             window: None,
             identity: Identity { generation: 0, clone_index: 0, host_name, card: Card::default(), stale: true },
             clones_made: 0,
+            teaches: None,
             is_template: false,
             doom: None,
             counters: Counters::default(),

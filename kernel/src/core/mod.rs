@@ -11,6 +11,7 @@
 
 mod duties;
 mod exits;
+mod foresight;
 mod networking;
 mod operator;
 mod reading;

@@ -172,7 +172,7 @@ impl Kernel {
         }
     }
 
-    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size. The clone does not run yet.
+    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size, and a copy of each page that it is expected to write ([`Kernel::teach`]). The clone does not run yet.
     ///
     /// # Errors
     /// The source runs or waits for its turn, or there are too many cells.
@@ -190,11 +190,14 @@ impl Kernel {
         let (occupant, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
         occupant.cell.is_template |= source_state == CellState::Frozen;
         let cell = occupant.cell.clone_as(id, frames, account);
+        let expected = occupant.cell.memory.expected.clone();
         let console = Console::new(waker(&self.shared, id)).at_places(occupant.console.places());
         let channel =
             occupant.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
         let allowance = occupant.allowance;
         state.settle_in(Occupant { cell, console, channel, card: None, allowance });
+        drop(state);
+        self.copy_expected(id, &expected)?;
         Ok(id)
     }
 
@@ -211,7 +214,11 @@ impl Kernel {
     }
 
     /// Copies bytes into or out of a cell that is not running; reads the blocks of disks that this takes.
-    fn copy(&self, id: CellId, mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<(), CopyError>) -> Result<(), OperatorError> {
+    pub(super) fn copy(
+        &self,
+        id: CellId,
+        mut action: impl FnMut(&mut Cell, &mut Frames) -> Result<(), CopyError>,
+    ) -> Result<(), OperatorError> {
         let mut buffer = Vec::new();
         let mut flushed = false;
         let mut state = self.shared.lock();

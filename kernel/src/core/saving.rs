@@ -15,6 +15,7 @@ use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
 use crate::memory::furnish::trees;
 use crate::memory::image::MemoryImage;
+use crate::memory::lesson::Expected;
 use crate::memory::listing::{Listing, Source};
 use crate::memory::{AccountId, DiskId};
 use pando_machine::{FRAME_SIZE, PageCount};
@@ -77,7 +78,9 @@ impl Kernel {
             kept: occupant.cell.kept(frames)?,
             memory: MemoryImage::default(),
         };
-        let listing = snapshot.listing.insert(Listing::new(occupant.cell.memory.clone_set(frames, account), KEPT_PAGES));
+        let mut memory = occupant.cell.memory.clone_set(frames, account);
+        memory.expected = occupant.cell.memory.expected.clone();
+        let listing = snapshot.listing.insert(Listing::new(memory, KEPT_PAGES));
         snapshot.disk = listing.backing().and_then(|disk| state.disk(disk));
         drop(state);
         Ok((image, snapshot))
@@ -167,6 +170,7 @@ impl Kernel {
         occupant.console = Console::new(waker(&self.shared, id)).at_places(image.console);
         occupant.channel = image.channel.map(|places| Box::new(Console::channel(waker(&self.shared, id)).at_places(places)));
         occupant.cell.carry(image.carried.clone());
+        occupant.cell.memory.expected = Expected::new(image.memory.expected.clone());
         occupant.cell.is_template = true;
         occupant.cell.state = CellState::Frozen;
         Ok(())

@@ -9,6 +9,7 @@ use crate::device::console::Console;
 use crate::device::disk::Disk;
 use crate::limits::{FEW_ALARMS, MAX_CELLS, SWEEP_PIECE};
 use crate::memory::copy::CopyError;
+use crate::memory::lesson::Expected;
 use crate::memory::sweep::Hand;
 use crate::memory::{DiskId, Frames, Shortage, SpaceSet};
 use crate::network::{Networks, Owner};
@@ -397,6 +398,7 @@ impl State {
         let Place::Living(occupant) = mem::replace(place, Place::Empty) else { return };
         occupant.close();
         let mut cell = occupant.cell;
+        self.learn(&mut cell);
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
         let traffic = occupant.card.map(|card| self.networks.unplug(card.port));
@@ -408,6 +410,16 @@ impl State {
         self.frames.close_account(account);
         self.places[id.index as usize].1 = Place::Ended(Box::new(outcome));
         self.news = true;
+    }
+
+    /// Lets a template expect what a clone has touched that was to teach it.
+    fn learn(&mut self, cell: &mut Cell) {
+        let lesson = cell.memory.end_lesson().zip(cell.teaches.take());
+        if let Some((lesson, template)) = lesson
+            && let Some((occupant, _)) = self.living(template)
+        {
+            occupant.cell.memory.expected = Expected::new(lesson);
+        }
     }
 
     /// Asks for a cell's end: at once if it is not running, at its next exit otherwise. Says which vCPU to interrupt.

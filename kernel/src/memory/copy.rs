@@ -44,6 +44,16 @@ impl From<CopyError> for Obstacle {
     }
 }
 
+impl From<Obstacle> for CopyError {
+    fn from(obstacle: Obstacle) -> CopyError {
+        match obstacle {
+            Obstacle::Refused(_) => CopyError::Refused,
+            Obstacle::Short(shortage) => CopyError::Shortage(shortage),
+            Obstacle::Absent(wanted) => CopyError::Absent(wanted),
+        }
+    }
+}
+
 impl From<Absence> for CopyError {
     fn from(absence: Absence) -> CopyError {
         match absence {

@@ -3,6 +3,11 @@
 //!
 //! Only what is expected is lost if the expectation is wrong: a copy of a page.
 
+use super::frames::Frames;
+use super::space::Part;
+use super::spaces::SpaceSet;
+use pando_abi::SpaceIndex;
+
 /// Pages that are remembered of each side.
 const PAGES_MAX: usize = 32;
 /// After so many clones everything is learned anew, since nobody can tell whether a page that was copied ahead was written.
@@ -51,5 +56,30 @@ impl Forks {
 fn note(places: &mut Vec<Place>, place: Place) {
     if places.len() < PAGES_MAX && !places.contains(&place) {
         places.push(place);
+    }
+}
+
+impl SpaceSet {
+    /// Makes pages a space's own, as far as there is memory for it.
+    pub(super) fn own_each(&mut self, frames: &mut Frames, index: SpaceIndex, places: &[Place]) {
+        let account = self.account();
+        let Ok(space) = self.space(index) else { return };
+        for mount in &mut space.mounts {
+            let Part::Private(tree) = &mut mount.part else { continue };
+            let pages: Vec<u64> = places.iter().filter(|place| place.slot == mount.slot).map(|place| place.page).collect();
+            if !pages.is_empty() && tree.own_each(frames, account, &pages).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes note that the running space wrote to a page that it had shared.
+    pub(super) fn note_written(&mut self, place: Place) {
+        let Ok(space) = self.space(self.current) else { return };
+        space.forks.written_by_parent(place);
+        let parent = space.cloned_from;
+        if let Some(parent) = parent.and_then(|parent| self.space(parent).ok()) {
+            parent.forks.written_by_child(place);
+        }
     }
 }

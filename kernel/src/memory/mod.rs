@@ -38,6 +38,7 @@ mod forks;
 pub mod frames;
 pub(crate) mod furnish;
 pub(crate) mod image;
+pub(crate) mod lesson;
 pub(crate) mod listing;
 pub mod obstacle;
 mod present;

@@ -9,6 +9,7 @@ use super::entry::Entry;
 use super::fault::{Access, Fault};
 use super::forks::Place;
 use super::frames::{Frames, Shortage};
+use super::lesson::{Expected, Touch};
 use super::obstacle::Obstacle;
 use super::space::{Part, Space};
 use super::tree::{Count, Found, Tree};
@@ -55,6 +56,10 @@ pub struct SpaceSet {
     /// The disk that memory stands on which the cell did not have from a disk of its own: it cannot name that one.
     pub(super) backing: Option<DiskId>,
     pub(super) current: SpaceIndex,
+    /// What was touched, where it is to teach what a clone touches.
+    pub(super) lesson: Option<Vec<Touch>>,
+    /// What clones are expected to touch.
+    pub(crate) expected: Expected,
 }
 
 impl SpaceSet {
@@ -62,7 +67,16 @@ impl SpaceSet {
     #[must_use]
     pub fn new(frames: &mut Frames, account: AccountId) -> SpaceSet {
         let segments = vec![Some(Segment::default())];
-        let mut set = SpaceSet { account, spaces: Vec::new(), segments, disks: Vec::new(), backing: None, current: SpaceIndex(0) };
+        let mut set = SpaceSet {
+            account,
+            spaces: Vec::new(),
+            segments,
+            disks: Vec::new(),
+            backing: None,
+            current: SpaceIndex(0),
+            lesson: None,
+            expected: Expected::default(),
+        };
         set.create_space(frames).expect("the first space is within every limit");
         set
     }
@@ -85,7 +99,7 @@ impl SpaceSet {
         (0..).zip(&self.spaces).filter(|(_, space)| space.is_some()).map(|(index, _)| SpaceIndex(index)).collect()
     }
 
-    fn space(&mut self, index: SpaceIndex) -> Result<&mut Space, Refusal> {
+    pub(super) fn space(&mut self, index: SpaceIndex) -> Result<&mut Space, Refusal> {
         self.spaces.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSpace)
     }
 
@@ -132,29 +146,6 @@ impl SpaceSet {
         self.own_each(frames, copy, &by_child);
         self.own_each(frames, index, &by_parent);
         Ok(copy)
-    }
-
-    /// Makes pages a space's own, as far as there is memory for it.
-    fn own_each(&mut self, frames: &mut Frames, index: SpaceIndex, places: &[Place]) {
-        let account = self.account;
-        let Ok(space) = self.space(index) else { return };
-        for mount in &mut space.mounts {
-            let Part::Private(tree) = &mut mount.part else { continue };
-            let pages: Vec<u64> = places.iter().filter(|place| place.slot == mount.slot).map(|place| place.page).collect();
-            if !pages.is_empty() && tree.own_each(frames, account, &pages).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Takes note that the running space wrote to a page that it had shared.
-    fn note_written(&mut self, place: Place) {
-        let Ok(space) = self.space(self.current) else { return };
-        space.forks.written_by_parent(place);
-        let parent = space.cloned_from;
-        if let Some(parent) = parent.and_then(|parent| self.space(parent).ok()) {
-            parent.forks.written_by_child(place);
-        }
     }
 
     /// Runs on in another space.
@@ -256,7 +247,7 @@ impl SpaceSet {
     }
 
     /// The tree in a slot of a space.
-    fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
+    pub(super) fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
         let SpaceSet { spaces, segments, .. } = self;
         match spaces.get_mut(space.0 as usize)?.as_mut()?.at(slot)? {
             Part::Private(tree) => Some(tree),
@@ -419,6 +410,9 @@ impl SpaceSet {
         if matches!(fault, Fault::Copied { .. }) {
             self.note_written(Place { slot: range.slot, page: range.pages.start });
         }
+        if matches!(fault, Fault::Copied { .. } | Fault::Resolved) {
+            self.note_touched(range.slot, range.pages.start, access == Access::Write);
+        }
         Ok(fault)
     }
 
@@ -529,7 +523,16 @@ impl SpaceSet {
                 copy
             }));
         }
-        SpaceSet { account, spaces: copies, segments, disks: self.disks.clone(), backing: self.backing, current: self.current }
+        SpaceSet {
+            account,
+            spaces: copies,
+            segments,
+            disks: self.disks.clone(),
+            backing: self.backing,
+            current: self.current,
+            lesson: None,
+            expected: Expected::default(),
+        }
     }
 
     /// Lets everything go; [`Frames::reap`] does it in pieces.

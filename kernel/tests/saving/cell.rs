@@ -163,9 +163,15 @@ pub fn add_source(kernel: &Kernel) -> DiskId {
 /// A clone must find what the template had.
 pub fn try_out(lab: &mut Lab, template: CellId) {
     let clone = lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned");
+    run(lab, clone);
+}
+
+/// Runs a clone, which finds what the template had. Returns how many faults that took.
+pub fn run(lab: &mut Lab, clone: CellId) -> u64 {
     lab.kernel.start(clone).expect("it was not started before");
     let outcome = lab.finish(clone);
     assert_eq!(outcome.end, End::Exited { status: 0 }, "the number of the check that failed is the status");
+    outcome.counters.faults
 }
 
 /// Pages that were exported, as a disk.

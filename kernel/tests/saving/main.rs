@@ -3,5 +3,6 @@
 
 mod cell;
 mod disks;
+mod foresight;
 mod hostile;
 mod round;

@@ -6,12 +6,15 @@ use crate::failure::Failure;
 use crate::laps::Laps;
 use crate::machine;
 use crate::progress::Progress;
+use crate::run::told;
+use crate::say;
 use crate::signals::Signals;
 use crate::view::Asked;
-use crate::watch::Watch;
+use crate::watch::{Limit, Watch};
 use pando_confine::Needs;
 use pando_kernel::{CellId, End, Kernel, OperatorError};
-use pando_launch::{LaunchError, Program, carry_output};
+use pando_launch::{LaunchError, Program, Root, carry_output};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ use std::sync::Arc;
 /// # Errors
 /// The program cannot be started, ends before it is ready, or what it is cannot be written.
 pub(super) fn create(options: &Create) -> Result<u8, Failure> {
-    let Create { seen, limits, replace, name, words } = options;
+    let Create { seen, limits, replace, name, words, .. } = options;
     if let Some(volume) = seen.volumes.iter().find(|volume| volume.writable) {
         return Err(Failure::Volume { file: volume.host.clone(), why: "clones have no way back to the host: add `:ro`".into() });
     }
@@ -40,7 +43,19 @@ pub(super) fn create(options: &Create) -> Result<u8, Failure> {
     let program = Program { memory: limits.memory(), is_template: true, ..asked.program(seen, words) };
     let cell = program.prepare(&kernel, &root)?;
     limits.apply(&kernel, cell)?;
+    // A confined process starts no thread.
+    let limit = Limit::start(&kernel).map_err(Failure::Thread)?;
     wait(options, &kernel, cell)?;
+    if options.train || !options.train_arg.is_empty() {
+        let arguments = options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
+        train(
+            options,
+            &kernel,
+            &root.frozen(cell),
+            &Program { arguments, environment: Vec::new(), is_template: false, ..program },
+            &limit,
+        )?;
+    }
     save(&kernel, cell, &file, &recipe)?;
     Ok(0)
 }
@@ -62,6 +77,24 @@ fn wait(options: &Create, kernel: &Arc<Kernel>, cell: CellId) -> Result<(), Fail
         OperatorError::Ended(end) => Failure::NotReady { program: options.words[0].clone(), end },
         error => LaunchError::from(error).into(),
     })
+}
+
+/// Runs a clone to its end, from which the template learns.
+fn train(options: &Create, kernel: &Kernel, template: &Root, program: &Program, limit: &Limit) -> Result<(), Failure> {
+    let clone = program.prepare(kernel, template)?;
+    kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
+    let port = kernel.console(clone).map_err(LaunchError::from)?;
+    port.close_input();
+    kernel.start(clone).map_err(LaunchError::from)?;
+    if let Some(time) = options.limits.timeout {
+        limit.set(clone, time);
+    }
+    while port.receive().is_some() {}
+    let outcome = kernel.wait(clone).map_err(LaunchError::from)?;
+    if told(&outcome).0 != 0 {
+        say::problem(&format_args!("the clone to learn from: {}: what it did until then was learned", outcome.end));
+    }
+    Ok(())
 }
 
 fn save(kernel: &Kernel, cell: CellId, file: &Path, recipe: &Recipe) -> Result<(), Failure> {

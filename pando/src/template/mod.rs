@@ -85,6 +85,14 @@ pub(crate) struct Create {
     #[arg(long)]
     replace: bool,
 
+    /// Run a clone of it to its end before it is kept, and learn which memory that touches: later clones have it before they run. What it says is not shown
+    #[arg(long)]
+    train: bool,
+
+    /// Give that clone an argument, and train (repeat for more)
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    train_arg: Vec<OsString>,
+
     /// The template's name
     #[arg(value_name = "NAME")]
     name: Name,
@@ -169,6 +177,7 @@ impl Found {
         let disks =
             volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
         let (cell, _) = self.saved.load(kernel, &disks, self.memory())?;
+        kernel.foresee(cell).map_err(LaunchError::from)?;
         Ok(Root::loaded(cell, volumes))
     }
 

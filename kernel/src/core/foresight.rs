@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What clones of a template are expected to touch: learned from those that the operator names, and made for later ones before they run.
+
+use super::{Kernel, OperatorError};
+use crate::cell::{CellId, State as CellState};
+use crate::limits::FORESEEN_PIECE;
+use crate::memory::copy::CopyError;
+use crate::memory::lesson::Expected;
+use pando_machine::PageCount;
+
+impl Kernel {
+    /// Lets a template learn what its clones touch from this one, which has not started: once it has ended, later clones are given copies of the pages that it wrote before they run. What was learned before is forgotten.
+    ///
+    /// # Errors
+    /// The clone was started before, or one of the two does not live.
+    pub fn teach(&self, template: CellId, clone: CellId) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        state.living(template).ok_or(OperatorError::NoSuchCell)?;
+        let (occupant, _) = state.living(clone).ok_or(OperatorError::NoSuchCell)?;
+        if occupant.cell.state != CellState::New {
+            return Err(OperatorError::Busy(occupant.cell.state));
+        }
+        occupant.cell.memory.begin_lesson();
+        occupant.cell.teaches = Some(template);
+        Ok(())
+    }
+
+    /// How many pages clones of a template are expected to touch.
+    ///
+    /// # Errors
+    /// It does not live.
+    pub fn expected(&self, template: CellId) -> Result<PageCount, OperatorError> {
+        self.expected_of(template).map(|expected| PageCount(expected.touches().len() as u64))
+    }
+
+    fn expected_of(&self, template: CellId) -> Result<Expected, OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(template).ok_or(OperatorError::NoSuchCell)?;
+        Ok(occupant.cell.memory.expected.clone())
+    }
+
+    /// Makes what clones of a template are expected to touch present in the template, so that they share it, and reads the blocks of disks that this takes. For a template that was imported.
+    ///
+    /// # Errors
+    /// It does not live, a block cannot be read, or there is not enough memory.
+    pub fn foresee(&self, template: CellId) -> Result<(), OperatorError> {
+        for mut range in self.expected_of(template)?.ranges() {
+            while !range.pages.is_empty() {
+                self.copy(template, |cell, frames| cell.memory.touch_piece(frames, &mut range).map_err(CopyError::from))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies for a clone what it is expected to write, as far as there is memory for it.
+    ///
+    /// # Errors
+    /// Somebody else has started or ended it.
+    pub(super) fn copy_expected(&self, clone: CellId, expected: &Expected) -> Result<(), OperatorError> {
+        for piece in expected.touches().chunks(FORESEEN_PIECE) {
+            self.build(clone, |cell, frames| {
+                cell.memory.own_expected(frames, piece);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
