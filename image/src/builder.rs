@@ -101,10 +101,10 @@ impl Builder {
         self.put(parent, name, attributes, content)
     }
 
-    /// The paths of all that has this name, wherever it lies. O(names of the tree), for each that is found once for each directory above it.
+    /// The paths of all that has this name, wherever it lies. O(names of the tree).
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<PathBuf> {
-        self.tree.named(name.as_bytes()).map(|entry| OsString::from_vec(self.tree.path(entry)).into()).collect()
+        self.tree.named(name.as_bytes()).into_iter().map(|path| OsString::from_vec(path).into()).collect()
     }
 
     /// Adds a symbolic link. Its target need not exist; it may point anywhere, also above the root, where it ends.

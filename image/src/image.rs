@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::{Hash, Hasher},
     io,
     ops::Range,
     path::Path,
@@ -21,6 +21,7 @@ use crate::{
     format::{BLOCK, BLOCK_SIZE, MAGIC, SUPERBLOCK_OFFSET},
     host::{HostBlocks, open_at},
     replaced::Replaced,
+    sign::Sign,
     store::{Blocks, Bytes},
     tables::{Extent, FileRecord, NONE, Name, Sizes, Tables, Version},
 };
@@ -155,7 +156,7 @@ impl Image {
     /// A number that is another where the image shows something else: content of host files counts as their size and times say. The same for an image that is fresh and one that was kept. O(metadata in memory).
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Sign::default();
         self.blocks.hash(&mut hasher);
         for Part { blocks, source } in &self.parts {
             blocks.hash(&mut hasher);

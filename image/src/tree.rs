@@ -149,20 +149,22 @@ impl Tree {
         self.slot(directory, name).map(|slot| self.entries[slot as usize].inode)
     }
 
-    /// All that has a name.
-    pub(crate) fn named(&self, name: &[u8]) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(move |entry| self.text(entry.name) == name)
-    }
-
-    /// The path of an entry.
-    pub(crate) fn path(&self, entry: &Entry) -> Vec<u8> {
-        let mut path = match self.entries.iter().find(|above| above.inode == entry.directory) {
-            Some(above) => self.path(above),
-            None => Vec::new(),
+    /// The paths of all that has a name. O(names).
+    pub(crate) fn named(&self, name: &[u8]) -> Vec<Vec<u8>> {
+        let found: Vec<&Entry> = self.entries.iter().filter(|entry| self.text(entry.name) == name).collect();
+        let mut above = vec![None; if found.is_empty() { 0 } else { self.inodes.len() }];
+        for entry in &self.entries {
+            if let Some(place) = above.get_mut(entry.inode.index()) {
+                *place = Some(entry);
+            }
+        }
+        let path = |entry: &Entry| {
+            // Directories have one name each, so this ends at the root.
+            let names = std::iter::successors(Some(entry), |entry| above[entry.directory.index()]);
+            let names: Vec<&[u8]> = names.map(|entry| self.text(entry.name)).collect();
+            names.iter().rev().flat_map(|name| [b"/", *name].concat()).collect()
         };
-        path.push(b'/');
-        path.extend_from_slice(self.text(entry.name));
-        path
+        found.into_iter().map(path).collect()
     }
 
     /// Lets a name stand for an inode; what it stood for before is returned and has a name less.

@@ -114,9 +114,9 @@ pub(crate) enum Failure {
     /// It was no command line of ours that made a saved template.
     #[error("{} does not say how it was made: make it anew with `pando template create`", .0.display())]
     NoRecipe(PathBuf),
-    /// A saved template is damaged.
-    #[error("{0}: make it anew with `pando template create`")]
-    Damaged(String),
+    /// A template that others could have written.
+    #[error("{} is not yours, or others may write it: it says which of your files its clones see; copy it if you trust it", .0.display())]
+    Foreign(PathBuf),
     /// What a template sees is not what it was.
     #[error("the files that template `{0}` sees have changed since it was made: make it anew with `pando template create --replace`")]
     Changed(String),

@@ -11,8 +11,8 @@ use pando_abi::Event;
 use pando_kernel::{CellId, End, Kernel};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Two interrupts that are no further apart mean it.
@@ -24,12 +24,16 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Signals {
     handle: iterator::Handle,
     asked: Arc<AtomicU8>,
+    target: Target,
 }
+
+/// The cell that feels them; without one, the process ends as it would have without this.
+type Target = Arc<Mutex<Option<CellId>>>;
 
 /// What passes them on.
 struct Receiver {
     kernel: Arc<Kernel>,
-    cell: CellId,
+    target: Target,
     asked: Arc<AtomicU8>,
     interrupted: Option<Instant>,
     watch: Watch,
@@ -40,11 +44,22 @@ impl Signals {
     pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: CellId, watch: &Watch) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
         let (handle, asked) = (signals.handle(), Arc::<AtomicU8>::default());
-        let mut receiver =
-            Receiver { kernel: Arc::clone(kernel), cell, asked: Arc::clone(&asked), interrupted: None, watch: watch.clone() };
+        let target = Arc::new(Mutex::new(Some(cell)));
+        let mut receiver = Receiver {
+            kernel: Arc::clone(kernel),
+            target: Arc::clone(&target),
+            asked: Arc::clone(&asked),
+            interrupted: None,
+            watch: watch.clone(),
+        };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
         std::thread::Builder::new().name("signals".into()).spawn(body).map_err(Failure::Signals)?;
-        Ok(Signals { handle, asked })
+        Ok(Signals { handle, asked, target })
+    }
+
+    /// Passes signals on to another cell from now on, or to none.
+    pub(crate) fn aim(&self, cell: Option<CellId>) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = cell;
     }
 
     /// The signal by which the host asked for the end, if one did.
@@ -62,34 +77,40 @@ impl Drop for Signals {
 impl Receiver {
     /// The cell may have ended this very moment, so what cannot be told it needs not be.
     fn receive(&mut self, signal: i32) {
+        let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = match target {
+            Some(cell) => cell,
+            None if matches!(signal, SIGWINCH | SIGCONT) => return,
+            None => std::process::exit(128 + signal),
+        };
         match signal {
             SIGINT => {
                 if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) {
-                    self.end(SIGINT as u8);
+                    self.end(cell, SIGINT as u8);
                 } else {
-                    let _ = self.kernel.interrupt(self.cell);
+                    let _ = self.kernel.interrupt(cell);
                 }
             }
             SIGWINCH | SIGCONT => {
                 let _ = terminal::resume();
                 let [rows, columns] = terminal::window();
-                let _ = self.kernel.set_window(self.cell, rows, columns);
+                let _ = self.kernel.set_window(cell, rows, columns);
             }
-            _ => self.ask(signal as u8),
+            _ => self.ask(cell, signal as u8),
         }
     }
 
     /// Asks the program to end; one that was asked before is not asked again.
-    fn ask(&mut self, signal: u8) {
+    fn ask(&mut self, cell: CellId, signal: u8) {
         if self.asked.swap(signal, Ordering::Relaxed) != 0 {
-            return self.end(signal);
+            return self.end(cell, signal);
         }
-        self.kernel.raise(self.cell, Event::Terminate);
+        self.kernel.raise(cell, Event::Terminate);
         self.watch.limit(GRACE, ended_by(signal));
     }
 
-    fn end(&self, signal: u8) {
-        let _ = self.kernel.end(self.cell, ended_by(signal));
+    fn end(&self, cell: CellId, signal: u8) {
+        let _ = self.kernel.end(cell, ended_by(signal));
     }
 }
 

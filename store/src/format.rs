@@ -26,8 +26,8 @@ pub const CHUNK_PAGES: usize = 16;
 pub(crate) const PAGE: usize = PAGE_SIZE as usize;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 64;
-/// Bytes of an index that is read at most: that of some terabytes of pages.
-const INDEX_MAX: u64 = 4 << 30;
+/// Bytes of an index that is read at most: that of half a terabyte of pages.
+const INDEX_MAX: u64 = 256 << 20;
 
 /// The checksum of bytes.
 pub(crate) type Checksum = [u8; 16];

@@ -64,7 +64,7 @@ impl Pages {
             found.push((run.count > 0 && is_stored).then_some((count, *run))?);
             count += u64::from(run.count);
         }
-        let is_whole = left == 0 && start == end;
+        let is_whole = left == 0 && start == end && count <= u32::MAX.into();
         is_whole.then(|| Pages { file, runs: found, count, chunks: places, complaint: Mutex::default() })
     }
 
@@ -90,6 +90,15 @@ impl Pages {
         }
         let whole = zstd::bulk::decompress(&bytes, pages * PAGE).map_err(|_| Trouble::Damaged(start))?;
         if whole.len() == pages * PAGE { Ok(whole) } else { Err(Trouble::Damaged(start)) }
+    }
+
+    /// Reads all chunks; tells how many pages that were.
+    pub(crate) fn check(&self, done: &mut dyn FnMut(u64)) -> Result<(), ()> {
+        for index in 0..self.chunks.len() {
+            self.chunk(index).map_err(|_| ())?;
+            done((index * CHUNK_PAGES) as u64);
+        }
+        Ok(())
     }
 
     fn read_pages(&self, first: u64, buffer: &mut [u8]) -> Result<(), Trouble> {

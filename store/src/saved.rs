@@ -74,6 +74,14 @@ impl Saved {
         Arc::clone(&self.pages) as Arc<dyn Disk>
     }
 
+    /// Compares all that is stored with its checksums; tells how many pages were.
+    ///
+    /// # Errors
+    /// Something cannot be read, or is not as it was written.
+    pub fn check(&self, done: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.pages.check(done).map_err(|()| Error::Damaged { path: self.path.clone(), what: "a page of it is not as it was written" })
+    }
+
     /// Why a page of it could not be read, if that has happened: for whoever tells the end of a cell that missed it.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {

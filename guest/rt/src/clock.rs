@@ -42,5 +42,6 @@ pub(crate) fn go_on_from(moment: u64) {
 
 /// A deadline as the kernel counts.
 pub(crate) fn to_kernel(deadline: u64) -> u64 {
-    if deadline == NO_DEADLINE { NO_DEADLINE } else { deadline.wrapping_add(behind()) }
+    // Another kernel's clock may show less than the template's did.
+    if deadline == NO_DEADLINE { NO_DEADLINE } else { deadline.saturating_add_signed(behind().cast_signed()) }
 }

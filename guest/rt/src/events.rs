@@ -20,8 +20,7 @@ pub fn note() {
     let pending = registers::pending();
     if !pending.is_empty() {
         registers::clear(pending);
-        // A clone's timer is not its template's.
-        if pending.contains(Event::Timer) || pending.contains(Event::Generation) {
+        if pending.contains(Event::Timer) {
             TOLD.store(NO_DEADLINE, Ordering::Relaxed);
         }
         HOT.tail.noted.fetch_or(pending.0, Ordering::Relaxed);
@@ -84,4 +83,9 @@ pub fn lower_timer(deadline: u64) {
 pub fn set_timer(deadline: u64) {
     TOLD.store(deadline, Ordering::Relaxed);
     registers::set_timer(clock::to_kernel(deadline));
+}
+
+/// Makes no event of a timer come that was set before: a clone's timer is not its template's.
+pub(crate) fn forget_timer() {
+    set_timer(NO_DEADLINE);
 }

@@ -8,7 +8,7 @@ use core::arch::asm;
 use pando_abi::hypercall::PORT;
 use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
 
-use crate::{clock, vector};
+use crate::{clock, events, vector};
 
 /// A deadline that never comes.
 pub const NO_DEADLINE: u64 = u64::MAX;
@@ -68,6 +68,7 @@ pub fn freeze() -> u64 {
     // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
     let generation = vector::preserved(|| unsafe { perform(Hypercall::Freeze {}) });
     clock::go_on_from(frozen);
+    events::forget_timer();
     // The call cannot be refused.
     generation.unwrap_or_default()
 }

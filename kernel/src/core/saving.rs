@@ -165,12 +165,13 @@ impl Kernel {
                 self.build(id, |cell, frames| Ok(cell.memory.furnish_piece(frames, index, &mut extents)?))?;
             }
         }
+        let expected = Expected::new(image.memory.expected.clone());
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         occupant.console = Console::new(waker(&self.shared, id)).at_places(image.console);
         occupant.channel = image.channel.map(|places| Box::new(Console::channel(waker(&self.shared, id)).at_places(places)));
         occupant.cell.carry(image.carried.clone());
-        occupant.cell.memory.expected = Expected::new(image.memory.expected.clone());
+        occupant.cell.memory.expected = expected;
         occupant.cell.is_template = true;
         occupant.cell.state = CellState::Frozen;
         Ok(())

@@ -3,6 +3,7 @@
 //!
 //! Only clones that the operator names teach, so that none can slow others or learn of them through it. What is expected wrongly costs a copy of a page.
 
+use super::account::Usage;
 use super::frames::Frames;
 use super::spaces::{SpaceSet, Stretch};
 use super::tree::TREE_PAGES;
@@ -84,11 +85,15 @@ impl SpaceSet {
         }
     }
 
-    /// Makes those pages of its own that are expected to be written and are there, as far as there is memory for it. O(pages).
+    /// Makes those pages of its own that are expected to be written and are there, as far as half of the quota goes: what it is not expected to do takes memory too. O(pages).
     pub(crate) fn own_expected(&mut self, frames: &mut Frames, expected: &[Touch]) {
         let account = self.account();
         for run in expected.chunk_by(|one, next| (one.space, one.slot) == (next.space, next.slot)) {
             let pages: Vec<u64> = run.iter().filter(|touch| touch.is_written).map(|touch| touch.page).collect();
+            let Usage { quota, used, .. } = frames.usage(account);
+            if used.0 > quota.0 / 2 {
+                return;
+            }
             let Some(tree) = self.tree(SpaceIndex(run[0].space), run[0].slot as usize).filter(|_| !pages.is_empty()) else { continue };
             if tree.own_each(frames, account, &pages).is_err() {
                 return;

@@ -8,13 +8,13 @@ use crate::run::told;
 use crate::say;
 use crate::watch::Limit;
 use pando_confine::Needs;
-use pando_kernel::{End, Outcome, Stream};
+use pando_kernel::{End, OperatorError, Outcome, Stream};
 use pando_launch::LaunchError;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Exit status: not every clone ended well.
 const SOME_FAILED: u8 = 1;
@@ -41,24 +41,23 @@ pub(super) fn run(options: &Clone, ready: &Ready) -> Result<u8, Failure> {
     let limit = Limit::start(&ready.kernel).map_err(Failure::Thread)?;
     let crowd = Crowd { options, ready, limit, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
     let threads = options.count.min(options.at_once);
-    // A confined process starts no thread, so all are there before.
-    let confined = Barrier::new(threads as usize + 1);
+    // A confined process starts no thread, so all are there before; none works until this is given back.
+    let unconfined = RwLock::new(());
+    let confining = unconfined.write().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let body = || {
-                confined.wait();
+                drop(unconfined.read());
                 crowd.work();
             };
-            std::thread::Builder::new()
-                .name("clones".into())
-                .spawn_scoped(scope, body)
-                .expect("the host has threads: those of vCPUs were started");
+            if let Err(error) = std::thread::Builder::new().name("clones".into()).spawn_scoped(scope, body) {
+                crowd.give_up(Failure::Thread(error));
+                break;
+            }
         }
-        let done = pando_confine::limit_calls(Needs { writing_back: options.output.is_some(), connecting: false });
-        if let Err(error) = done {
-            crowd.give_up(error.into());
-        }
-        confined.wait();
+        let needs = Needs { writing_back: options.output.is_some(), connecting: false };
+        pando_confine::limit_calls(needs).unwrap_or_else(|error| crowd.give_up(error.into()));
+        drop(confining);
     });
     if let Some(failure) = crowd.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(failure);
@@ -109,7 +108,15 @@ impl Crowd<'_> {
             // It may have ended by itself.
             let _ = kernel.end(cell, End::Killed);
         }
-        let outcome = kernel.wait(cell).map_err(LaunchError::from)?;
+        let outcome = kernel.wait(cell).or_else(|error| match error {
+            // It has frozen itself, which nobody asked it to.
+            OperatorError::Froze => {
+                kernel.end(cell, End::Killed)?;
+                kernel.wait(cell)
+            }
+            error => Err(error),
+        });
+        let outcome = outcome.map_err(LaunchError::from)?;
         said.map_err(Failure::Output)?;
         Ok(outcome)
     }

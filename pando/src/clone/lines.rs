@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 /// Bytes of a line that is passed on although it has not ended.
-const LINE_MAX: usize = 1 << 20;
+const LINE_MAX: usize = 1 << 16;
 
 /// Passes bytes on in whole lines.
 #[derive(Debug)]
@@ -24,9 +24,10 @@ impl<W: Write> Lines<W> {
     /// # Errors
     /// They cannot be written.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let before = self.rest.len();
         self.rest.extend_from_slice(bytes);
-        let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {
-            Some(end) => end + 1,
+        let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => before + end + 1,
             None if self.rest.len() > LINE_MAX => self.rest.len(),
             None => return Ok(()),
         };

@@ -36,16 +36,19 @@ pub(super) fn create(options: &Create) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
     let (mut asked, fingerprint) = Asked::for_template(seen, &words[0])?;
     let recipe = Recipe::new(name, options, &asked, fingerprint)?;
-    asked.reach.change.push(directory);
+    asked.reach.change.push(directory.clone());
+    remove_leftovers(&directory, &file);
+    // Before the process is confined: it cannot ask the host then.
+    let memory = limits.memory();
     let mut laps = Laps::start();
-    let kernel = Arc::new(machine::start(limits.memory(), &asked.reach, &mut laps)?);
+    let kernel = Arc::new(machine::start(memory, &asked.reach, &mut laps)?);
     let root = machine::root(&kernel, std::mem::take(&mut asked.volumes), &mut laps)?;
-    let program = Program { memory: limits.memory(), is_template: true, ..asked.program(seen, words) };
+    let program = Program { memory, is_template: true, ..asked.program(seen, words) };
     let cell = program.prepare(&kernel, &root)?;
     limits.apply(&kernel, cell)?;
     // A confined process starts no thread.
     let limit = Limit::start(&kernel).map_err(Failure::Thread)?;
-    wait(options, &kernel, cell)?;
+    let signals = wait(options, &kernel, cell)?;
     if options.train || !options.train_arg.is_empty() {
         let arguments = options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         train(
@@ -53,19 +56,34 @@ pub(super) fn create(options: &Create) -> Result<u8, Failure> {
             &kernel,
             &root.frozen(cell),
             &Program { arguments, environment: Vec::new(), is_template: false, ..program },
-            &limit,
+            (&limit, &signals),
         )?;
     }
+    // Who interrupts the saving leaves what was there before.
+    signals.aim(None);
     save(&kernel, cell, &file, &recipe)?;
     Ok(0)
 }
 
+/// Removes what a process left that was killed while it saved this template.
+fn remove_leftovers(directory: &Path, file: &Path) {
+    let Some(name) = file.file_name() else { return };
+    let begins = [b".", name.as_bytes(), b"."].concat();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let left = entry.file_name();
+        if left.as_bytes().starts_with(&begins) && left.as_bytes().ends_with(b".new") {
+            // What cannot be removed is in nobody's way.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Runs the program until it is ready. What it says meanwhile is for whoever makes the template.
-fn wait(options: &Create, kernel: &Arc<Kernel>, cell: CellId) -> Result<(), Failure> {
+fn wait(options: &Create, kernel: &Arc<Kernel>, cell: CellId) -> Result<Signals, Failure> {
     let port = kernel.console(cell).map_err(LaunchError::from)?;
     port.close_input();
     let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
-    let _signals = Signals::pass_on(kernel, cell, &watch)?;
+    let signals = Signals::pass_on(kernel, cell, &watch)?;
     // Compressing does not need a thread, writing the file needs what writing back needs.
     pando_confine::limit_calls(Needs { writing_back: true, connecting: false })?;
     kernel.start(cell).map_err(LaunchError::from)?;
@@ -76,15 +94,23 @@ fn wait(options: &Create, kernel: &Arc<Kernel>, cell: CellId) -> Result<(), Fail
     kernel.wait_frozen(cell).map_err(|error| match error {
         OperatorError::Ended(end) => Failure::NotReady { program: options.words[0].clone(), end },
         error => LaunchError::from(error).into(),
-    })
+    })?;
+    Ok(signals)
 }
 
 /// Runs a clone to its end, from which the template learns.
-fn train(options: &Create, kernel: &Kernel, template: &Root, program: &Program, limit: &Limit) -> Result<(), Failure> {
+fn train(
+    options: &Create,
+    kernel: &Kernel,
+    template: &Root,
+    program: &Program,
+    (limit, signals): (&Limit, &Signals),
+) -> Result<(), Failure> {
     let clone = program.prepare(kernel, template)?;
     kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
     let port = kernel.console(clone).map_err(LaunchError::from)?;
     port.close_input();
+    signals.aim(Some(clone));
     kernel.start(clone).map_err(LaunchError::from)?;
     if let Some(time) = options.limits.timeout {
         limit.set(clone, time);

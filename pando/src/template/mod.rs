@@ -11,16 +11,17 @@ use crate::progress::Progress;
 use crate::view::Asked;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanDuration};
-use pando_abi::BlockNumber;
 use pando_kernel::Kernel;
 use pando_launch::{LaunchError, Root};
 use pando_machine::PageCount;
 use pando_store::Saved;
 pub(crate) use place::Name;
 use recipe::Recipe;
+use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -61,6 +62,9 @@ pub(crate) enum Command {
         file: PathBuf,
         /// Its name from now on [default: the one it had]
         name: Option<Name>,
+        /// Replace the template of this name, if there is one
+        #[arg(long)]
+        replace: bool,
     },
 }
 
@@ -146,6 +150,11 @@ impl Found {
             return Err(Failure::NoTemplate(name.to_string()));
         }
         let saved = Saved::open(&path)?;
+        // Its recipe says which files of the host its clones see.
+        let metadata = path.metadata().map_err(|source| Failure::Templates { path: path.clone(), source })?;
+        if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+            return Err(Failure::Foreign(path));
+        }
         let recipe = Recipe::of(&saved, &path)?;
         Ok(Found { saved, recipe })
     }
@@ -181,20 +190,10 @@ impl Found {
         Ok(Root::loaded(cell, volumes))
     }
 
-    /// Reads every page of it.
+    /// Reads all that is stored of it.
     fn check(&self) -> Result<(), Failure> {
-        /// Pages that are read at once.
-        const PIECE: u64 = 256;
-        let (pages, blocks) = (self.saved.contents(), self.saved.image().contents());
-        let progress = Progress::bytes("checking", PageCount(blocks).bytes());
-        let mut buffer = vec![0; PageCount(PIECE).bytes() as usize];
-        for first in (0..blocks).step_by(PIECE as usize) {
-            let room = &mut buffer[..PageCount(PIECE.min(blocks - first)).bytes() as usize];
-            // Those that there are can be counted in 32 bits.
-            pages.read(BlockNumber(first as u32), room).map_err(|_| Failure::Damaged(self.complaint().unwrap_or_default()))?;
-            progress.set(PageCount(first).bytes());
-        }
-        Ok(())
+        let progress = Progress::bytes("checking", PageCount(self.saved.image().contents()).bytes());
+        Ok(self.saved.check(&mut |pages| progress.set(PageCount(pages).bytes()))?)
     }
 
     /// Why a page of it could not be read, if that has happened.
@@ -214,7 +213,7 @@ pub(crate) fn template(command: &Command) -> Result<u8, Failure> {
         Command::Rm { names } => remove(names),
         Command::Inspect { template } => inspect(template),
         Command::Save { name, file } => copy(&Which::Kept(name.clone()), file),
-        Command::Load { file, name } => load(file, name.as_ref()),
+        Command::Load { file, name, replace } => load(file, name.as_ref(), *replace),
     }
 }
 
@@ -232,8 +231,9 @@ fn list(json: bool) -> Result<u8, Failure> {
                 )?;
             }
             (Ok(recipe), false) => {
-                let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(recipe.made)).unwrap_or_default();
-                let (age, words) = (HumanDuration(age).to_string(), recipe.arguments.join(" ").replace('\n', " "));
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+                let age = HumanDuration(Duration::from_secs(now.saturating_sub(recipe.made))).to_string();
+                let words = recipe.arguments.join(" ").escape_debug().to_string();
                 writeln!(out, "{:<20} {:>12} {:>14} ago  {}", name.to_string(), HumanBytes(size).to_string(), age, shortened(&words))?;
             }
             (Err(failure), true) => {
@@ -275,14 +275,18 @@ fn inspect(which: &Which) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn load(file: &Path, name: Option<&Name>) -> Result<u8, Failure> {
+fn load(file: &Path, name: Option<&Name>, replaces: bool) -> Result<u8, Failure> {
     let found = Found::open(&Which::File(file.into()))?;
     let name = match name {
         Some(name) => name.clone(),
         None => found.name().parse().map_err(|_| Failure::NoRecipe(file.into()))?,
     };
     place::make(&place::directory()?)?;
-    copy(&Which::File(file.into()), &place::file(&name)?)
+    let place = place::file(&name)?;
+    if place.exists() && !replaces {
+        return Err(Failure::TemplateThere(name.to_string()));
+    }
+    copy(&Which::File(file.into()), &place)
 }
 
 /// Copies a template's file, which is there whole or not at all, once every page of it was compared with its checksum.

@@ -4,6 +4,7 @@
 use super::place::Name;
 use crate::cli::Seen;
 use crate::failure::Failure;
+use crate::host;
 use crate::options::{User, Volume};
 use crate::view::Asked;
 use pando_machine::PageCount;
@@ -45,15 +46,22 @@ impl Recipe {
     /// A path or an argument is no text.
     pub(super) fn new(name: &Name, options: &super::Create, asked: &Asked, fingerprint: u64) -> Result<Recipe, Failure> {
         let text = |word: &OsString| word.clone().into_string().map_err(Failure::NoText);
+        let path = |path: &Path| text(&path.as_os_str().into()).map(PathBuf::from);
         let Seen { user: User { user, group }, bare, .. } = options.seen;
-        let root = options.seen.root.as_deref().map(Path::canonicalize).transpose()?;
+        let real = |path: &Path| path.canonicalize().map_err(|source| Failure::Templates { path: path.into(), source });
+        let root = options.seen.root.as_deref().map(|root| path(&real(root)?)).transpose()?;
         Ok(Recipe {
             name: name.to_string(),
-            program: asked.program.clone(),
+            program: path(&asked.program)?,
             arguments: options.words.iter().map(text).collect::<Result<_, _>>()?,
             root,
             bare,
-            volumes: options.seen.volumes.iter().map(|volume| (volume.host.clone(), volume.cell.clone())).collect(),
+            volumes: options
+                .seen
+                .volumes
+                .iter()
+                .map(|volume| Ok((path(&volume.host)?, path(&volume.cell)?)))
+                .collect::<Result<_, Failure>>()?,
             user: (user, group),
             fingerprint,
             memory: options.limits.memory().0,
@@ -66,7 +74,10 @@ impl Recipe {
     /// # Errors
     /// It is none.
     pub(super) fn of(saved: &Saved, path: &Path) -> Result<Recipe, Failure> {
-        serde_json::from_slice(saved.metadata()).map_err(|_| Failure::NoRecipe(path.into()))
+        let recipe: Option<Recipe> = serde_json::from_slice(saved.metadata()).ok();
+        // A file says what it likes.
+        let recipe = recipe.filter(|recipe| recipe.name.parse::<Name>().is_ok()).ok_or_else(|| Failure::NoRecipe(path.into()))?;
+        Ok(Recipe { memory: recipe.memory.min(host::memory().0), ..recipe })
     }
 
     /// The bytes that stand in the file.

@@ -15,10 +15,10 @@ mod tests;
 use crate::progress::Progress;
 use crate::say;
 use kept::Renewal;
-use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Walk};
+use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Sign, Walk};
 use places::Surroundings;
 use std::ffi::OsStr;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -200,7 +200,7 @@ impl View {
 
     /// A number that is another where something else is shown, or elsewhere.
     fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Sign::default();
         for Volume { mount, image, .. } in &self.volumes {
             (mount, image.fingerprint()).hash(&mut hasher);
         }

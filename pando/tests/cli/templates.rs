@@ -69,6 +69,11 @@ echo "$x $(cat file) $# [$1] [$2] $NAME"; exit "${STATUS:-0}""#;
     assert_eq!((made.status, &made.output[..], &made.errors[..]), (0, "", "made\n"));
     says(&grove.pando(&["clone", "sh"]), "5 kept 0 [] [] \n");
     says(&grove.pando(&["clone", "-e", "NAME=it's", "sh", "a  b", "c'd"]), "5 kept 2 [a  b] [c'd] it's\n");
+    // Whatever they hold, words stay words.
+    says(
+        &grove.pando(&["clone", "-e", "x-y=$(echo no >&2)", "-e", "NAME=a\nb", "sh", "$(echo no)`echo no`\\", "a\nb;echo no"]),
+        "5 kept 2 [$(echo no)`echo no`\\] [a\nb;echo no] a\nb\n",
+    );
     let ended = grove.pando(&["clone", "-e", "STATUS=3", "sh"]);
     assert_eq!((ended.status, &ended.errors[..]), (3, ""));
     // It is the same by its file.
@@ -220,10 +225,10 @@ fn programs_say_it_in_python_node_and_c() {
     let said = cloned(&["/usr/bin/python3", "-c", python], &["a", "b c"]);
     says(&said, "0 ['a', 'b c']\n");
     if Path::new("/usr/bin/node").exists() {
-        let node = "const number = require('pando').ready(); console.log(number, process.argv.slice(2))";
-        // Without a worker of its own that stands in the way of nobody.
+        let node = "const pando = require('pando'); const number = pando.ready(); console.log(number, process.argv.slice(2), pando.randomBytes(9).length)";
         let said = cloned(&["/usr/bin/node", "-e", node, "x"], &["a", "b c"]);
-        says(&said, "0 [ 'a', 'b c' ]\n");
+        assert_eq!((said.status, &said.output[..]), (0, "0 [ 'a', 'b c' ] 9\n"));
+        assert!(said.errors.contains("the same numbers and keys in every clone"), "{}", said.errors);
     }
     let place = tempfile::tempdir().expect("there is room");
     let source = "#include <pando.h>\n#include <stdio.h>\nint main() { long number = pando_ready(); printf(\"%ld\\n\", number); return pando_ready() == -1 ? 0 : 1; }\n";
@@ -306,4 +311,39 @@ fn what_a_clone_was_seen_to_touch_later_ones_have_before_they_run() {
     };
     let (plain, trained) = (faults("plain"), faults("trained"));
     assert!(trained * 4 < plain, "{trained} faults, {plain} without");
+}
+
+#[test]
+fn a_clone_has_streams_and_news_of_its_own() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    // The template has seen its input's end, and waits for clones in an epoll beside.
+    let python = "import os, pando, select, sys
+assert sys.stdin.read() == ''
+news = os.open('/dev/pando', os.O_RDONLY | os.O_NONBLOCK)
+poll = select.epoll(); poll.register(news, select.EPOLLIN); assert poll.poll(0) == []
+pando.ready()
+assert [event for _, event in poll.poll(5)] == [select.EPOLLIN]
+generation, number = os.read(news, 64).split(); assert poll.poll(0) == []
+print(int(number), os.read(0, 100))";
+    let made = grove.pando(&["template", "create", "it", "--", "/usr/bin/python3", "-c", python]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    let mut child = grove.command(&["clone", "it"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
+    child.stdin.take().expect("it is a pipe").write_all(b"mine").expect("it is open");
+    let said = child.wait_with_output().expect("it is ours");
+    assert_eq!(text(&said.stdout), "0 b'mine'\n");
+}
+
+#[test]
+fn a_template_may_be_as_large_as_a_program() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let python = "import pando\nbytes = bytearray(b'x' * 400_000_000)\npando.ready()\nprint(len(bytes), bytes[-1:])";
+    let made = grove.pando(&["template", "create", "it", "--", "/usr/bin/python3", "-c", python]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    says(&grove.pando(&["clone", "it"]), "400000000 bytearray(b'x')\n");
 }

@@ -4,6 +4,7 @@
 #ifndef HOLDS_H
 #define HOLDS_H
 
+#include <cpuid.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,13 @@ static inline void fails(long result, int wanted, const char *call)
 	int found = errno;
 	errno = 0;
 	printf("%s: %s fails: %s\n", result == -1 && found == wanted ? "holds" : "DOES NOT HOLD", call, strerror(found));
+}
+
+// Whether the CPU shows user code the host's memory protection keys.
+static inline int has_protection_keys(void)
+{
+	unsigned a, b, c, d;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c & 1 << 4;
 }
 
 // A part of a program, chosen by its first argument.

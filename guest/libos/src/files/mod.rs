@@ -275,6 +275,8 @@ pub struct Files {
     pub inotifies: Inotifies,
     /// The signals that wait, as far as anybody has looked, and when the last one came.
     signals: (Set, Pulse),
+    /// When the cell last went on as a clone.
+    cloned: Pulse,
     /// All pseudo terminals.
     pub ptys: Ptys,
     /// The terminal of the running process's session, while it opens something.
@@ -319,6 +321,7 @@ impl Files {
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),
             signals: (Set::default(), Pulse::default()),
+            cloned: Pulse::default(),
             ptys: Ptys::new(terminals != 0),
             controlling: None,
             locks: Locks::default(),

@@ -168,10 +168,12 @@ fn give_events(inotify: &mut Inotify, to: UserRange) -> Result<u64, Errno> {
 /// Tells which clone of which generation this is, once in each generation.
 fn give_identity(told: &mut u64, ranges: &[UserRange]) -> Result<u64, Errno> {
     let Identity { generation, clone_index, .. } = registers::identity();
-    if core::mem::replace(told, generation) == generation {
+    if *told == generation {
         return Err(Errno::EAGAIN);
     }
-    give_text(format!("{generation} {clone_index}\n").as_bytes(), 0, ranges)
+    let done = give_text(format!("{generation} {clone_index}\n").as_bytes(), 0, ranges)?;
+    *told = generation;
+    Ok(done)
 }
 
 impl Files {

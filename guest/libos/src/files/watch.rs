@@ -151,6 +151,7 @@ impl Files {
             Kind::Epoll(id) => self.epolls.get(*id).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| self.answer(key.file))),
             Kind::Inotify(id) => self.inotifies.get(*id).map_or_else(Pulse::default, |inotify| inotify.pulse),
             Kind::Signals(_) => self.signals.1,
+            Kind::Clones(..) => self.cloned,
             Kind::Messages(id) => self.queues.get(*id).map_or_else(|_| Pulse::default(), |queue| queue.pulse),
             Kind::Process(id) => self.watched.get(*id).map_or_else(|_| Pulse::default(), |watched| watched.pulse),
             _ => Pulse::default(),
@@ -186,6 +187,12 @@ impl Files {
     pub fn saw_more_input(&mut self) {
         // Whoever looks finds that it became readable.
         self.input = None;
+    }
+
+    /// Takes note that the cell goes on as a clone, whose console is another.
+    pub fn saw_clone(&mut self) {
+        self.cloned.input();
+        self.saw_more_input();
     }
 
     /// Takes note of the signals that wait, and of when the last one came.

@@ -4,7 +4,7 @@
 //! Wherever this is called, every thread stands in the program's own code, in a call that is made again, or in the call that asked for it; nothing of the libOS is half done.
 
 use pando_abi::note::options;
-use pando_rt::{hypercall, memory};
+use pando_rt::{console, hypercall, memory};
 
 use super::System;
 use crate::wait::Channel;
@@ -16,6 +16,8 @@ impl System {
             return;
         }
         self.charge();
+        // What was said is the template's to say.
+        console::flush();
         hypercall::freeze();
         self.go_on();
     }
@@ -23,12 +25,16 @@ impl System {
     /// What is to be done first in a clone. Random numbers come from the clone's own entropy as soon as one is asked for ([`crate::random`]), and the clock goes on where it stood
     /// ([`pando_rt::clock`]).
     fn go_on(&mut self) {
+        console::begin_anew();
+        self.terminal.ended = false;
+        self.files.saw_clone();
         self.boot_id = None;
         self.traced = memory::arguments().header.options & options::TRACE != 0;
         // Without names for hosts it is as well off as most.
         let _ = self.connect();
         self.notice();
         self.wake(Channel::Generation);
+        self.wake(Channel::Input);
         self.watch_timers();
     }
 }

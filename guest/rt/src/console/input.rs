@@ -116,6 +116,16 @@ impl Input {
     }
 }
 
+/// The input has not ended yet.
+pub(super) fn begin_anew() {
+    INPUT.0.with(|input| {
+        // Seldom has it, and a page that is written is a page more for each clone.
+        if input.ended {
+            input.ended = false;
+        }
+    });
+}
+
 /// Waits until reading would not wait (bytes are there, or the input has ended), or the clock reaches `deadline`. Says which.
 pub fn input_ready(deadline: u64) -> bool {
     INPUT.0.with(|input| input.fill(deadline))

@@ -209,6 +209,15 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, Stop> {
     }
 }
 
+/// Somebody may read both streams.
+pub(super) fn begin_anew() {
+    SLOTS_OF_OUTPUT.0.with(|slots| {
+        if slots.unread != 0 {
+            slots.unread = 0;
+        }
+    });
+}
+
 /// Waits until all output was taken, as it must be before the cell ends.
 pub fn flush() {
     let ring = Ring::transmit();

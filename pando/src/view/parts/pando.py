@@ -19,8 +19,11 @@ def ready():
     """
     for stream in (sys.stdout, sys.stderr):
         # What was said before is not for the clones to say again.
-        if stream is not None:
+        try:
             stream.flush()
+        except (AttributeError, ValueError):
+            # There is none, or it is closed.
+            pass
     try:
         device = os.open("/dev/pando", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -32,11 +35,11 @@ def ready():
         return None
     finally:
         os.close(device)
+    _reseed()
     sys.argv[1:] = map(os.fsdecode, _given("arguments"))
     for variable in _given("environment"):
         name, _, value = variable.partition(b"=")
         os.environb[name] = value
-    _reseed()
     return number
 
 
@@ -51,6 +54,8 @@ def _reseed():
     if "random" in modules:
         modules["random"].seed()
     if "uuid" in modules:
+        # The system's library keeps a node and a sequence of its own, which cannot be made anew.
+        modules["uuid"]._generate_time_safe = modules["uuid"]._UuidCreate = None
         modules["uuid"]._node = modules["uuid"]._last_timestamp = None
     if "tempfile" in modules:
         modules["tempfile"]._name_sequence = None
