@@ -15,8 +15,8 @@ use crate::global::Global;
 const SIZE: usize = 64 << 10;
 /// Bytes of the stack of upcalls from the application; start-up runs on it too.
 pub(crate) const STACK_SIZE: usize = SIZE - size_of::<Tail>();
-/// Bytes of vector state: every component that cells can have, up to AVX-512, in the standard format.
-pub(crate) const VECTOR_SIZE: usize = 2688;
+/// Bytes of vector state: every component that cells can have, up to AVX-512 and protection keys, in the standard format.
+pub(crate) const VECTOR_SIZE: usize = 2752;
 
 /// The application's vector, x87 and MXCSR state, as `xsave` or `fxsave` writes it.
 #[derive(Debug)]

@@ -7,8 +7,10 @@ use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES
 use kvm_ioctls::Kvm as System;
 use pando_abi::cpuid::Entry;
 
-/// x87, SSE, AVX, and the three parts of AVX-512: all vector state that a cell can have. No AMX, no protection keys.
+/// x87, SSE, AVX, and the three parts of AVX-512: all vector state that a cell can have. No AMX.
 const VECTOR_FEATURES: u32 = 0b1110_0111;
+/// The register of protection keys. Where virtualisation is hardware they are off; where it is software user code has them if the host's has, and they go with the cell as vector state does.
+const PROTECTION_KEYS: u32 = 1 << 9;
 /// The leaf of the XSAVE features.
 const XSAVE_LEAF: u32 = 0xd;
 /// Leaves from here to the extended ones speak of the hypervisor.
@@ -52,12 +54,10 @@ fn add_native(mut entry: kvm_cpuid_entry2) -> kvm_cpuid_entry2 {
 /// The CPUID that cells see.
 pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
     let offered = system.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(HostError::kvm("list CPU features"))?;
-    let features = offered
-        .as_slice()
-        .iter()
-        .find(|entry| entry.function == XSAVE_LEAF && entry.index == 0)
-        .map_or(0, |entry| entry.eax & VECTOR_FEATURES);
     let software = virtualization() == Virtualization::Software;
+    let known = VECTOR_FEATURES | if software { PROTECTION_KEYS } else { 0 };
+    let features =
+        offered.as_slice().iter().find(|entry| entry.function == XSAVE_LEAF && entry.index == 0).map_or(0, |entry| entry.eax & known);
     let kept: Vec<_> = offered
         .as_slice()
         .iter()
@@ -112,6 +112,13 @@ pub(super) fn vector_features(cpuid: &CpuId) -> Option<u64> {
     let find = |leaf| cpuid.as_slice().iter().find(|entry| entry.function == leaf && entry.index == 0);
     find(1).filter(|entry| entry.ecx & XSAVE != 0)?;
     find(XSAVE_LEAF).map(|entry| u64::from(entry.eax)).filter(|features| *features != 0)
+}
+
+/// Where the register of protection keys lies in an XSAVE area, in bytes. `None`: cells have none.
+pub(super) fn protection_keys(cpuid: &CpuId) -> Option<usize> {
+    let part = |entry: &&kvm_cpuid_entry2| entry.function == XSAVE_LEAF && entry.index == PROTECTION_KEYS.trailing_zeros();
+    vector_features(cpuid).filter(|features| features & u64::from(PROTECTION_KEYS) != 0)?;
+    cpuid.as_slice().iter().find(part).map(|entry| entry.ebx as usize).filter(|offset| *offset > 0)
 }
 
 /// The same list in the form that cells read.

@@ -39,6 +39,8 @@ pub(super) struct KvmVcpu {
     index: usize,
     base: kvm_sregs,
     vector_features: Option<u64>,
+    /// Where the register of protection keys lies in an XSAVE area, in words, where cells have one.
+    protection_keys: Option<usize>,
     /// The root that ran last, and the `cr3` value that stood for it.
     last: Option<(Root, u64)>,
     /// The system registers that the vCPU holds now, as far as they vary. `None`: unknown or a stub's.
@@ -69,6 +71,7 @@ impl KvmVcpu {
             index,
             base,
             vector_features,
+            protection_keys: cpuid::protection_keys(cpuid).map(|offset| offset / 4),
             last: None,
             loaded: None,
             deadline: Deadline::default(),
@@ -283,7 +286,17 @@ impl Vcpu for KvmVcpu {
                 &initial
             }
         };
-        let area = kvm_xsave { region: *state.words(), ..Default::default() };
+        /// The word of the header that says which parts are given, and the bit of protection keys.
+        const GIVEN: (usize, u32) = (128, 1 << 9);
+        let mut area = kvm_xsave { region: *state.words(), ..Default::default() };
+        // KVM leaves them as they were where it is not given any: those of the last cell.
+        if let Some(keys) = self.protection_keys
+            && area.region[GIVEN.0] & GIVEN.1 == 0
+            && let Some(word) = area.region.get_mut(keys)
+        {
+            *word = 0;
+            area.region[GIVEN.0] |= GIVEN.1;
+        }
         // SAFETY: without AMX, which no cell has, the area that KVM reads is not larger than `kvm_xsave`.
         unsafe { self.fd.set_xsave(&area) }.map_err(HostError::kvm("load the vector registers"))
     }

@@ -229,6 +229,7 @@ fn distinct_context() -> Context {
 /// A vector state in which every register has a value of its own, as far as the machine has them.
 pub fn distinct_vector_state(bare: &Bare) -> VectorState {
     const LEAF: u32 = 0xd;
+    const PROTECTION_KEYS: u32 = 9;
     let entries = bare.machine.cpuid();
     let answer = |index| entries.iter().find(|entry| (entry.leaf, entry.subleaf) == (LEAF, index)).map(|entry| entry.answer);
     let features = answer(0).map_or(0, |[eax, ..]| eax) | 0b11;
@@ -246,6 +247,11 @@ pub fn distinct_vector_state(bare: &Bare) -> VectorState {
     for component in (2..32).filter(|component| features & 1 << component != 0) {
         let Some([size, offset, ..]) = answer(component) else { continue };
         random.fill(&mut bytes[offset as usize..][..size as usize]);
+        if component == PROTECTION_KEYS {
+            // It may use its own memory, whose key is 0.
+            bytes[offset as usize] &= !3;
+            bytes[offset as usize + 4..][..size as usize - 4].fill(0);
+        }
     }
     let mut words = [0; FRAME_SIZE / 4];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(4)) {

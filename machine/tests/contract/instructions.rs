@@ -8,7 +8,7 @@ use Outcome::{AnyFault, Continues, Ends, Fault, Loops, Syscall};
 
 type Row = (&'static str, &'static [u8], &'static [Outcome]);
 
-/// What becomes of the instructions of protection keys: nested, a software KVM leaves the host's switched on, and SECURITY.md says what that means.
+/// What becomes of the instructions of protection keys: nested, a software KVM leaves the host's switched on, and they go with the cell.
 fn protection_keys() -> &'static [Outcome] {
     if is_nested() { &[AnyFault, Continues] } else { &[AnyFault] }
 }
@@ -137,6 +137,7 @@ fn what_a_cell_may_do_changes_nothing_for_others() {
         ("xgetbv", assemble!("xor ecx, ecx", "xgetbv"), &[Continues, AnyFault]),
         ("rdpkru", assemble!("xor ecx, ecx", "rdpkru"), protection_keys()),
         ("wrpkru", assemble!("xor ecx, ecx", "xor eax, eax", "xor edx, edx", "wrpkru"), protection_keys()),
+        ("wrpkru, nothing allowed", assemble!("xor ecx, ecx", "mov eax, 0xffffffff", "xor edx, edx", "wrpkru"), protection_keys()),
         ("wrfsbase", assemble!("mov eax, 0x12345", "wrfsbase rax"), &[Continues]),
         ("wrgsbase", assemble!("mov eax, 0x12345", "wrgsbase rax"), &[Continues]),
         ("wrfsbase, not canonical", assemble!("mov rax, 0x8000000000000000", "wrfsbase rax"), base_not_canonical()),
@@ -151,7 +152,8 @@ fn what_a_cell_may_do_changes_nothing_for_others() {
         ("tpause", assemble!("tpause ecx"), &[AnyFault, Continues]),
         ("monitorx", assemble!("monitorx"), &[AnyFault, Continues]),
         ("mwaitx", assemble!("mwaitx"), &[AnyFault, Continues]),
-        ("clui", assemble!("clui"), &[AnyFault]),
+        // Older CPUs take it for `rdpkru`.
+        ("clui", assemble!("clui"), protection_keys()),
         ("senduipi", assemble!("senduipi rax"), &[AnyFault]),
         ("xbegin", assemble!("xbegin 44f", "xend", "44:"), &[Continues, AnyFault]),
         ("incsspq", assemble!("incsspq rax"), &[Continues, AnyFault]),

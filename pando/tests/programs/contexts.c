@@ -187,8 +187,7 @@ __attribute__((target("avx"))) static void disturb(int signal, siginfo_t *info, 
 		HOLDS(!extended || software[0] == 0x46505853);
 		HOLDS(!extended || *(uint32_t *)(state + software[4]) == 0x46505845);
 		HOLDS(!extended || software[1] == software[4] + 4);
-		// Where the CPU shows the host's protection keys, a cell does not save them.
-		HOLDS(!extended || has_protection_keys() || (__get_cpuid_count(0xd, 0, &a, &b, &c, &d) && software[4] == b && software[2] == a));
+		HOLDS(!extended || (__get_cpuid_count(0xd, 0, &a, &b, &c, &d) && software[4] == b && software[2] == a));
 		HOLDS(!extended || (((uint64_t *)state)[64] & 3) == 3);
 		HOLDS(((uintptr_t)__builtin_frame_address(0) & 15) == 0);
 		HOLDS(_mm_getcsr() == 0x1f80);
