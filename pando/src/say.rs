@@ -13,8 +13,10 @@ pub(crate) const OWN_FAILURE: u8 = 125;
 pub(crate) fn problem(what: &dyn Display) {
     let what = without_numbers(&what.to_string());
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    // In one piece: the program may be speaking on the same stream.
+    let line = format!("{style}pando:{style:#} {what}\n");
     // Nobody is left to be told that this could not be said.
-    let _ = writeln!(anstream::stderr(), "{style}pando:{style:#} {what}");
+    let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
 /// The same without the system's numbers of errors, which mean nothing to people.
