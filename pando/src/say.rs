@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Pando itself says, on standard error: in colour where that is a terminal, and nobody asked for none (`NO_COLOR`).
 
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use std::fmt::Display;
 use std::io::Write;
@@ -14,9 +15,12 @@ pub(crate) fn problem(what: &dyn Display) {
     let what = without_numbers(&what.to_string());
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     // In one piece: the program may be speaking on the same stream.
-    let line = format!("{style}pando:{style:#} {what}\n");
+    let line = match AutoStream::choice(&std::io::stderr()) {
+        ColorChoice::Never => format!("pando: {what}\n"),
+        _ => format!("{style}pando:{style:#} {what}\n"),
+    };
     // Nobody is left to be told that this could not be said.
-    let _ = anstream::stderr().write_all(line.as_bytes());
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// The same without the system's numbers of errors, which mean nothing to people.
