@@ -16,6 +16,8 @@ use pando_testing::lab::{DATA, Lab};
 
 /// CPUID's leaf of the state components.
 const LEAF: u32 = 0xd;
+/// The component of protection keys.
+const PROTECTION_KEYS: u32 = 9;
 
 /// An XSAVE area in which every register that the machine has holds something of its own.
 pub fn full_state(entries: &[Entry]) -> [u8; FRAME_SIZE] {
@@ -35,6 +37,11 @@ pub fn full_state(entries: &[Entry]) -> [u8; FRAME_SIZE] {
     for component in (2..32).filter(|component| features & 1 << component != 0) {
         let Some([size, offset, ..]) = answer(component) else { continue };
         random.fill(&mut bytes[offset as usize..][..size as usize]);
+        if component == PROTECTION_KEYS {
+            // Its own memory has key 0, which it may use.
+            bytes[offset as usize] &= !3;
+            bytes[offset as usize + 4..][..size as usize - 4].fill(0);
+        }
     }
     bytes
 }
