@@ -120,7 +120,7 @@ fn attend(
     network.announce(single.publish);
     let network = network.connect(kernel, cell)?;
     let write_back = seen.exports.write_back(kernel, cell)?;
-    let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
+    let watch = Watch::start(kernel).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(kernel, cell, &watch)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
@@ -130,7 +130,7 @@ fn attend(
 
     kernel.start(cell).map_err(LaunchError::from)?;
     if let Some(time) = single.timeout {
-        watch.limit(time, End::TimedOut);
+        watch.limit(cell, time, End::TimedOut);
     }
     let carried = carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr());
     let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;

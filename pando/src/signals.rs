@@ -106,7 +106,7 @@ impl Receiver {
             return self.end(cell, signal);
         }
         self.kernel.raise(cell, Event::Terminate);
-        self.watch.limit(GRACE, ended_by(signal));
+        self.watch.limit(cell, GRACE, ended_by(signal));
     }
 
     fn end(&self, cell: CellId, signal: u8) {

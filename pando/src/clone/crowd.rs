@@ -6,7 +6,7 @@ use super::{Clone, Ready};
 use crate::failure::Failure;
 use crate::run::told;
 use crate::say;
-use crate::watch::Limit;
+use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_kernel::{End, OperatorError, Outcome, Stream};
 use pando_launch::LaunchError;
@@ -25,7 +25,7 @@ const TOLD_MAX: u32 = 10;
 struct Crowd<'a> {
     options: &'a Clone,
     ready: &'a Ready,
-    limit: Limit,
+    watch: Watch,
     /// Clones that were begun; beyond their count none are.
     begun: AtomicU32,
     failed: AtomicU32,
@@ -38,8 +38,8 @@ struct Crowd<'a> {
 /// # Errors
 /// One could not be made, or what it said could not be written.
 pub(super) fn run(options: &Clone, ready: &Ready) -> Result<u8, Failure> {
-    let limit = Limit::start(&ready.kernel).map_err(Failure::Thread)?;
-    let crowd = Crowd { options, ready, limit, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
+    let watch = Watch::start(&ready.kernel).map_err(Failure::Thread)?;
+    let crowd = Crowd { options, ready, watch, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
     let threads = options.count.min(options.at_once);
     // A confined process starts no thread, so all are there before; none works until this is given back.
     let unconfined = RwLock::new(());
@@ -98,7 +98,7 @@ impl Crowd<'_> {
         port.close_input();
         kernel.start(cell).map_err(LaunchError::from)?;
         if let Some(time) = self.options.limits.timeout {
-            self.limit.set(cell, time);
+            self.watch.limit(cell, time, End::TimedOut);
         }
         let said = match &self.options.output {
             Some(directory) => files(directory, number).and_then(|[output, errors]| listen(&port, output, errors)),

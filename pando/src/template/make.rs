@@ -10,7 +10,7 @@ use crate::run::told;
 use crate::say;
 use crate::signals::Signals;
 use crate::view::Asked;
-use crate::watch::{Limit, Watch};
+use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_kernel::{CellId, End, Kernel, OperatorError};
 use pando_launch::{LaunchError, Program, Root, carry_output};
@@ -46,9 +46,10 @@ pub(super) fn create(options: &Create) -> Result<u8, Failure> {
     let program = Program { memory, is_template: true, ..asked.program(seen, words) };
     let cell = program.prepare(&kernel, &root)?;
     limits.apply(&kernel, cell)?;
-    // A confined process starts no thread.
-    let limit = Limit::start(&kernel).map_err(Failure::Thread)?;
-    let signals = wait(options, &kernel, cell)?;
+    // Both have threads, which a confined process starts no more.
+    let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
+    let signals = Signals::pass_on(&kernel, cell, &watch)?;
+    wait(options, &kernel, cell, &watch)?;
     if options.train || !options.train_arg.is_empty() {
         let arguments = options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         train(
@@ -56,7 +57,7 @@ pub(super) fn create(options: &Create) -> Result<u8, Failure> {
             &kernel,
             &root.frozen(cell),
             &Program { arguments, environment: Vec::new(), is_template: false, ..program },
-            (&limit, &signals),
+            (&watch, &signals),
         )?;
     }
     // Who interrupts the saving leaves what was there before.
@@ -79,23 +80,23 @@ fn remove_leftovers(directory: &Path, file: &Path) {
 }
 
 /// Runs the program until it is ready. What it says meanwhile is for whoever makes the template.
-fn wait(options: &Create, kernel: &Arc<Kernel>, cell: CellId) -> Result<Signals, Failure> {
+fn wait(options: &Create, kernel: &Kernel, cell: CellId, watch: &Watch) -> Result<(), Failure> {
     let port = kernel.console(cell).map_err(LaunchError::from)?;
     port.close_input();
-    let watch = Watch::start(kernel, cell).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(kernel, cell, &watch)?;
     // Compressing does not need a thread, writing the file needs what writing back needs.
     pando_confine::limit_calls(Needs { writing_back: true, connecting: false })?;
     kernel.start(cell).map_err(LaunchError::from)?;
     if let Some(time) = options.limits.timeout {
-        watch.limit(time, End::TimedOut);
+        watch.limit(cell, time, End::TimedOut);
     }
     carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr()).map_err(Failure::Output)?;
     kernel.wait_frozen(cell).map_err(|error| match error {
         OperatorError::Ended(end) => Failure::NotReady { program: options.words[0].clone(), end },
         error => LaunchError::from(error).into(),
     })?;
-    Ok(signals)
+    // It is ready: what comes now takes as long as it takes.
+    watch.lift(cell);
+    Ok(())
 }
 
 /// Runs a clone to its end, from which the template learns.
@@ -104,7 +105,7 @@ fn train(
     kernel: &Kernel,
     template: &Root,
     program: &Program,
-    (limit, signals): (&Limit, &Signals),
+    (watch, signals): (&Watch, &Signals),
 ) -> Result<(), Failure> {
     let clone = program.prepare(kernel, template)?;
     kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
@@ -113,7 +114,7 @@ fn train(
     signals.aim(Some(clone));
     kernel.start(clone).map_err(LaunchError::from)?;
     if let Some(time) = options.limits.timeout {
-        limit.set(clone, time);
+        watch.limit(clone, time, End::TimedOut);
     }
     while port.receive().is_some() {}
     let outcome = kernel.wait(clone).map_err(LaunchError::from)?;

@@ -159,6 +159,7 @@ fn what_cannot_be_is_said_in_plain_words() {
     refused(&["template", "create", "../there", "true"], "is no name");
     refused(&["template", "create", "early", "true"], "exited with status 0 before it said that it is ready");
     refused(&["template", "create", "-v", ".:/data", "lent", "true"], "add `:ro`");
+    refused(&["template", "create", "--timeout", "1s", "slow", "sleep", "100"], "its time was up before it said that it is ready");
     refused(&["clone", "--count", "2", "--net", "gateway", "there"], "for one clone");
     refused(&["clone", "./there"], "cannot read");
     fs::write(grove.path("other"), "x".repeat(10_000)).expect("there is room");
