@@ -15,7 +15,7 @@ pub struct Descriptor {
     pub address: u64,
     /// How many bytes; in a taken receive descriptor how many arrived (0: the input has ended).
     pub length: u32,
-    /// For the console's transmit ring the stream: 1 output, 2 errors. For requests 1.
+    /// For the console's transmit ring the stream: 1 output, 2 errors, 3 notes. For requests 1.
     pub tag: u32,
 }
 
@@ -96,3 +96,5 @@ pub const UNREAD: u32 = u32::MAX - 1;
 pub const OUTPUT: u32 = 1;
 /// [`Descriptor::tag`] of the console's errors.
 pub const ERRORS: u32 = 2;
+/// [`Descriptor::tag`] of what a program says to the operator beside its streams: lines, one for each note.
+pub const NOTES: u32 = 3;

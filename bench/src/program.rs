@@ -55,7 +55,7 @@ impl Compiled {
         let file = HostFile::new(&self.file).map_err(LaunchError::from)?;
         let mut files = Builder::new();
         files.file(PATH, file.attributes(), file).map_err(LaunchError::from)?;
-        Ok(Root::new(kernel, template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?)
+        Ok(Root::new(kernel, &template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?)
     }
 
     /// The program as a process.

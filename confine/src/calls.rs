@@ -108,9 +108,8 @@ const KVM: (u64, u64) = (0xff00, 0xae00);
 /// Calls that only writing back needs: Landlock knows nothing of owners and modes.
 const WRITING_BACK: &[u32] = &[nr::__NR_symlinkat, nr::__NR_fchown];
 
-/// Calls that only a gateway needs, for sockets that it has: which destinations, the gateway says, and Landlock which ports.
-const CONNECTING: &[u32] = &[
-    nr::__NR_connect,
+/// Calls for sockets that are there already, and for those who knock at them.
+const LISTENING: &[u32] = &[
     nr::__NR_accept4,
     nr::__NR_shutdown,
     nr::__NR_getsockopt,
@@ -118,6 +117,11 @@ const CONNECTING: &[u32] = &[
     nr::__NR_epoll_wait,
     nr::__NR_epoll_pwait,
     nr::__NR_epoll_pwait2,
+];
+
+/// Calls that only a gateway needs besides: which destinations, the gateway says, and Landlock which ports.
+const CONNECTING: &[u32] = &[
+    nr::__NR_connect,
     // By which it learns whether an address is the host's own; where to listen is Landlock's to forbid.
     nr::__NR_bind,
 ];
@@ -129,6 +133,8 @@ pub struct Needs {
     pub writing_back: bool,
     /// It connects a cell with other hosts: by sockets of TCP and UDP.
     pub connecting: bool,
+    /// It answers those who knock at a socket that it has.
+    pub serving: bool,
 }
 
 /// Allows the process, from now on, only the calls that it needs once its threads run and its machine is made: no other process, no thread, no executable memory,
@@ -137,7 +143,7 @@ pub struct Needs {
 /// # Errors
 /// The host refuses; or a thread was confined otherwise before.
 pub fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
-    let some = [(WRITING_BACK, needs.writing_back), (CONNECTING, needs.connecting)];
+    let some = [(WRITING_BACK, needs.writing_back), (CONNECTING, needs.connecting), (LISTENING, needs.connecting || needs.serving)];
     let freely = FREELY.iter().chain(some.iter().filter(|(_, needed)| *needed).flat_map(|(calls, _)| *calls));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = freely.map(|call| (i64::from(*call), Vec::new())).collect();
     rules.extend(conditions(needs)?);

@@ -271,9 +271,13 @@ fn list_all(level: &[Directory], walk: &Walk<'_>, limit: u64) -> Vec<Listing> {
         }
     };
     let mut listings = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let joined = workers.into_iter().map(|worker| worker.join().expect("listing a directory does not panic"));
-        joined.flatten().collect::<Vec<_>>()
+        // A process that may start no more threads does it alone.
+        let workers: Vec<_> = (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let mut listings = work();
+        for worker in workers {
+            listings.extend(worker.join().expect("listing a directory does not panic"));
+        }
+        listings
     });
     listings.sort_unstable_by_key(|(index, _)| *index);
     listings.into_iter().map(|(_, listing)| listing).collect()

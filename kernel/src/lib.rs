@@ -17,7 +17,7 @@ pub use crate::core::{Config, Kernel, Listener, OperatorError, Station, Turn, Wo
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
 pub use cell::{CellConfig, CellId};
-pub use device::console::{ConsolePort, Stream};
+pub use device::console::{ConsolePort, Heard, Stream};
 pub use device::disk::{Disk, DiskError};
 pub use memory::{BadImage, DiskId};
 pub use network::{NetworkConfig, NetworkId};

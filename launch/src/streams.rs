@@ -43,6 +43,8 @@ pub fn carry_output(kernel: &Kernel, cell: CellId, port: &ConsolePort, output: i
         let written = match stream {
             Stream::Output => write_all(&output, &bytes),
             Stream::Errors => write_all(&errors, &bytes),
+            // They are for operators that offer something by them.
+            Stream::Notes => Ok(()),
         };
         match written {
             Ok(()) => {}

@@ -6,7 +6,7 @@ use crate::host;
 use crate::laps::Laps;
 use pando_confine::Paths;
 use pando_kernel::{Config, Kernel};
-use pando_launch::{LaunchError, Root, Template, Volume};
+use pando_launch::{LaunchError, Template};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 
@@ -31,13 +31,13 @@ pub(crate) fn start(memory: PageCount, reach: &Paths, laps: &mut Laps) -> Result
     Ok(kernel)
 }
 
-/// A root with these volumes, in which programs are started.
+/// The libOS, booted: what roots are made of.
 ///
 /// # Errors
-/// The libOS does not boot, or there is not enough memory.
-pub(crate) fn root(kernel: &Kernel, volumes: Vec<Volume>, laps: &mut Laps) -> Result<Root, Failure> {
+/// It does not boot, or there is not enough memory.
+pub(crate) fn libos(kernel: &Kernel, laps: &mut Laps) -> Result<Template, Failure> {
     let template = Template::boot(kernel)?;
     kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
     laps.end("libOS");
-    Ok(Root::new(kernel, template, volumes)?)
+    Ok(template)
 }

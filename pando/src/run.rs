@@ -18,7 +18,7 @@ use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_gateway::Forward;
 use pando_kernel::{CellId, End, Kernel, Outcome};
-use pando_launch::{Calls, LaunchError, Program, Terminals, carry_input, carry_output};
+use pando_launch::{Calls, LaunchError, Program, Root, Terminals, carry_input, carry_output};
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::mem;
@@ -125,7 +125,7 @@ fn attend(
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    pando_confine::limit_calls(Needs { writing_back: write_back.is_some(), connecting })?;
+    pando_confine::limit_calls(Needs { writing_back: write_back.is_some(), connecting, ..Needs::default() })?;
     laps.end("confinement");
 
     kernel.start(cell).map_err(LaunchError::from)?;
@@ -161,7 +161,8 @@ fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + us
 fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, CellId), Failure> {
     let memory = options.limits.memory();
     let kernel = machine::start(memory, &seen.reach, laps)?;
-    let root = machine::root(&kernel, mem::take(&mut seen.volumes), laps)?;
+    let libos = machine::libos(&kernel, laps)?;
+    let root = Root::new(&kernel, &libos, mem::take(&mut seen.volumes))?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
     let program = Program { terminals: terminals(options.terminal), calls, memory, ..seen.program(&options.seen, options.arguments()) };
     let cell = program.prepare(&kernel, &root)?;

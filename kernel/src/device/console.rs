@@ -13,7 +13,7 @@ use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, SpaceSet};
 use pando_abi::layout::CONSOLE_RINGS;
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, ERRORS, FAULTED, OUTPUT, UNREAD};
+use pando_abi::ring::{ConsoleRings, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -25,6 +25,19 @@ pub enum Stream {
     Output,
     /// Standard error.
     Errors,
+    /// What a program says to the operator beside its streams: lines.
+    Notes,
+}
+
+/// What there is to hear of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// These bytes.
+    Bytes(Stream, Vec<u8>),
+    /// Nothing yet.
+    Nothing,
+    /// It has ended and said all.
+    End,
 }
 
 #[derive(Default)]
@@ -38,6 +51,8 @@ struct Buffers {
     output_closed: bool,
     /// Streams that nobody reads any more.
     unread: Vec<Stream>,
+    /// Who is told that there is something to hear.
+    listener: Option<Box<dyn Fn() + Send>>,
     /// The cell has more to say than there was room for.
     cell_waits: bool,
 }
@@ -61,6 +76,13 @@ impl Buffers {
         match self.output.back_mut() {
             Some((last, piece)) if *last == stream && piece.len() + bytes.len() <= MAX_DESCRIPTOR_BYTES as usize => piece.extend(bytes),
             _ => self.output.push_back((stream, bytes)),
+        }
+    }
+
+    /// Tells whoever listens that there is something to hear.
+    fn announce(&self) {
+        if let Some(listener) = &self.listener {
+            listener();
         }
     }
 }
@@ -120,28 +142,51 @@ impl ConsolePort {
     pub fn receive(&self) -> Option<(Stream, Vec<u8>)> {
         let mut buffers = self.lock();
         loop {
-            if let Some((stream, bytes)) = buffers.output.pop_front() {
-                buffers.output_bytes -= bytes.len();
-                let waits = buffers.cell_waits && buffers.output_bytes <= CONSOLE_BYTES / 2;
-                if waits {
-                    buffers.cell_waits = false;
-                }
-                drop(buffers);
-                if waits {
-                    (self.wake)();
-                }
-                return Some((stream, bytes));
-            }
-            if buffers.output_closed {
-                return None;
-            }
-            buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
+            buffers = match self.take(buffers) {
+                Ok((stream, bytes)) => return Some((stream, bytes)),
+                Err(buffers) if buffers.output_closed => return None,
+                Err(buffers) => self.changed.wait(buffers).expect("no holder of a console's lock panics"),
+            };
         }
+    }
+
+    /// The next bytes that the cell wrote, if there are some. Never waits.
+    pub fn hear(&self) -> Heard {
+        match self.take(self.lock()) {
+            Ok((stream, bytes)) => Heard::Bytes(stream, bytes),
+            Err(buffers) if buffers.output_closed => Heard::End,
+            Err(_) => Heard::Nothing,
+        }
+    }
+
+    /// Calls `listener` from now on whenever there may be something new to hear, and at once. It is called under locks, the kernel's among them, from vCPU threads: it may wake
+    /// somebody, and nothing else.
+    pub fn listen(&self, listener: impl Fn() + Send + 'static) {
+        let mut buffers = self.lock();
+        buffers.listener = Some(Box::new(listener));
+        buffers.announce();
+    }
+
+    /// Takes the next bytes out, and tells the cell of the room; gives the lock back where there are none.
+    fn take<'a>(&self, mut buffers: MutexGuard<'a, Buffers>) -> Result<(Stream, Vec<u8>), MutexGuard<'a, Buffers>> {
+        let Some((stream, bytes)) = buffers.output.pop_front() else { return Err(buffers) };
+        buffers.output_bytes -= bytes.len();
+        let waits = buffers.cell_waits && buffers.output_bytes <= CONSOLE_BYTES / 2;
+        if waits {
+            buffers.cell_waits = false;
+        }
+        drop(buffers);
+        if waits {
+            (self.wake)();
+        }
+        Ok((stream, bytes))
     }
 
     /// Says that the cell has ended.
     pub(crate) fn close(&self) {
-        self.lock().output_closed = true;
+        let mut buffers = self.lock();
+        buffers.output_closed = true;
+        buffers.announce();
         self.changed.notify_all();
     }
 }
@@ -212,6 +257,7 @@ impl Console {
             let stream = match descriptor.tag {
                 OUTPUT => Stream::Output,
                 ERRORS => Stream::Errors,
+                NOTES => Stream::Notes,
                 _ => {
                     self.finish_transmit(frames, memory, FAULTED)?;
                     moved = true;
@@ -252,6 +298,7 @@ impl Console {
             }
             if count > 0 {
                 buffers.append(stream, bytes);
+                buffers.announce();
                 self.port.changed.notify_all();
             }
             drop(buffers);

@@ -55,7 +55,7 @@ pub(super) fn run(options: &Clone, ready: &Ready) -> Result<u8, Failure> {
                 break;
             }
         }
-        let needs = Needs { writing_back: options.output.is_some(), connecting: false };
+        let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
         pando_confine::limit_calls(needs).unwrap_or_else(|error| crowd.give_up(error.into()));
         drop(confining);
     });
@@ -141,6 +141,8 @@ fn listen(port: &pando_kernel::ConsolePort, output: impl Write, errors: impl Wri
         match stream {
             Stream::Output => output.take(&bytes)?,
             Stream::Errors => errors.take(&bytes)?,
+            // They are for operators that offer something by them.
+            Stream::Notes => {}
         }
     }
     output.finish()?;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Makes a template: starts the program, waits until it is ready, and writes what it is then.
+//!
+//! In steps, because a confined process does not look for what it needs: a [`Plan`] finds all on the host, a [`Sprout`] is its cell before it has run.
 
 use super::{Create, Recipe, place};
 use crate::failure::Failure;
@@ -12,58 +14,160 @@ use crate::signals::Signals;
 use crate::view::Asked;
 use crate::watch::Watch;
 use pando_confine::Needs;
-use pando_kernel::{CellId, End, Kernel, OperatorError};
-use pando_launch::{LaunchError, Program, Root, carry_output};
+use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError};
+use pando_launch::{LaunchError, Program, Root, Template, carry_output};
+use pando_machine::PageCount;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What is to become a template.
+pub(crate) struct Plan {
+    options: Create,
+    /// Where it will be kept.
+    file: PathBuf,
+    recipe: Recipe,
+    pub(crate) asked: Asked,
+    memory: PageCount,
+}
+
+/// A program that has not been started yet, and what it sees.
+pub(crate) struct Sprout {
+    root: Root,
+    program: Program,
+    cell: CellId,
+}
 
 /// Makes a template and keeps it.
 ///
 /// # Errors
 /// The program cannot be started, ends before it is ready, or what it is cannot be written.
 pub(super) fn create(options: &Create) -> Result<u8, Failure> {
-    let Create { seen, limits, replace, name, words, .. } = options;
-    if let Some(volume) = seen.volumes.iter().find(|volume| volume.writable) {
-        return Err(Failure::Volume { file: volume.host.clone(), why: "clones have no way back to the host: add `:ro`".into() });
-    }
-    let file = place::file(name)?;
-    if file.exists() && !replace {
-        return Err(Failure::TemplateThere(name.to_string()));
-    }
-    let directory = place::directory()?;
-    place::make(&directory)?;
+    let mut plan = Plan::new(options.clone())?;
     pando_confine::forbid_dumps()?;
-    let (mut asked, fingerprint) = Asked::for_template(seen, &words[0])?;
-    let recipe = Recipe::new(name, options, &asked, fingerprint)?;
-    asked.reach.change.push(directory.clone());
-    remove_leftovers(&directory, &file);
-    // Before the process is confined: it cannot ask the host then.
-    let memory = limits.memory();
+    plan.asked.reach.change.push(place::directory()?);
     let mut laps = Laps::start();
-    let kernel = Arc::new(machine::start(memory, &asked.reach, &mut laps)?);
-    let root = machine::root(&kernel, std::mem::take(&mut asked.volumes), &mut laps)?;
-    let program = Program { memory, is_template: true, ..asked.program(seen, words) };
-    let cell = program.prepare(&kernel, &root)?;
-    limits.apply(&kernel, cell)?;
+    let kernel = Arc::new(machine::start(plan.memory, &plan.asked.reach, &mut laps)?);
+    let libos = machine::libos(&kernel, &mut laps)?;
+    let sprout = plan.plant(&kernel, &libos)?;
     // Both have threads, which a confined process starts no more.
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(&kernel, cell, &watch)?;
-    wait(options, &kernel, cell, &watch)?;
-    if options.train || !options.train_arg.is_empty() {
-        let arguments = options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
-        train(
-            options,
-            &kernel,
-            &root.frozen(cell),
-            &Program { arguments, environment: Vec::new(), is_template: false, ..program },
-            (&watch, &signals),
-        )?;
-    }
-    // Who interrupts the saving leaves what was there before.
-    signals.aim(None);
-    save(&kernel, cell, &file, &recipe)?;
+    let signals = Signals::pass_on(&kernel, sprout.cell, &watch)?;
+    // Compressing does not need a thread, writing the file needs what writing back needs.
+    pando_confine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
+    let tell = |cell, port: &ConsolePort| carry_output(&kernel, cell, port, std::io::stdout().lock(), std::io::stderr());
+    plan.grow(&kernel, &sprout, &watch, tell, |cell| signals.aim(cell))?;
     Ok(0)
+}
+
+impl Plan {
+    /// Finds on the host what a template is made of, and makes the directory in which it will be kept.
+    ///
+    /// # Errors
+    /// It cannot be found, or there is such a template already.
+    pub(crate) fn new(options: Create) -> Result<Plan, Failure> {
+        let Create { seen, limits, replace, name, words, .. } = &options;
+        if let Some(volume) = seen.volumes.iter().find(|volume| volume.writable) {
+            return Err(Failure::Volume { file: volume.host.clone(), why: "clones have no way back to the host: add `:ro`".into() });
+        }
+        let file = place::file(name)?;
+        if file.exists() && !replace {
+            return Err(Failure::TemplateThere(name.to_string()));
+        }
+        let directory = place::directory()?;
+        place::make(&directory)?;
+        remove_leftovers(&directory, &file);
+        let (asked, fingerprint) = Asked::for_template(seen, &words[0])?;
+        let recipe = Recipe::new(name, &options, &asked, fingerprint)?;
+        // Before the process is confined: it cannot ask the host then.
+        let memory = limits.memory();
+        Ok(Plan { options, file, recipe, asked, memory })
+    }
+
+    /// Makes the cell of the program.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub(crate) fn plant(&mut self, kernel: &Kernel, libos: &Template) -> Result<Sprout, Failure> {
+        let Plan { options: Create { seen, limits, words, .. }, asked, memory, .. } = self;
+        let root = Root::new(kernel, libos, std::mem::take(&mut asked.volumes))?;
+        let program = Program { memory: *memory, is_template: true, ..asked.program(seen, words) };
+        let cell = program.prepare(kernel, &root)?;
+        limits.apply(kernel, cell)?;
+        Ok(Sprout { root, program, cell })
+    }
+
+    /// Runs the program until it is ready, lets it learn from a clone if that is wanted, and writes what it is. `tell` takes what it says meanwhile, to its end; `aim` is told which cell
+    /// is the one that runs, none while it is written.
+    ///
+    /// # Errors
+    /// It ends before it is ready, or cannot be written.
+    pub(crate) fn grow(
+        &self,
+        kernel: &Kernel,
+        sprout: &Sprout,
+        watch: &Watch,
+        tell: impl FnOnce(CellId, &ConsolePort) -> std::io::Result<()>,
+        aim: impl Fn(Option<CellId>),
+    ) -> Result<(), Failure> {
+        let Sprout { cell, .. } = *sprout;
+        let port = kernel.console(cell).map_err(LaunchError::from)?;
+        port.close_input();
+        kernel.start(cell).map_err(LaunchError::from)?;
+        if let Some(time) = self.options.limits.timeout {
+            watch.limit(cell, time, End::TimedOut);
+        }
+        tell(cell, &port).map_err(Failure::Output)?;
+        kernel.wait_frozen(cell).map_err(|error| match error {
+            OperatorError::Ended(end) => Failure::NotReady { program: self.options.words[0].clone(), end },
+            error => LaunchError::from(error).into(),
+        })?;
+        // It is ready: what comes now takes as long as it takes.
+        watch.lift(cell);
+        if self.options.train || !self.options.train_arg.is_empty() {
+            self.train(kernel, sprout, watch, &aim)?;
+        }
+        // Who interrupts the saving leaves what was there before.
+        aim(None);
+        let progress = Progress::bytes("saving", 0);
+        pando_store::save(kernel, cell, &self.file, &self.recipe.encode())?;
+        progress.end();
+        Ok(())
+    }
+
+    /// Runs a clone to its end, from which the template learns.
+    fn train(&self, kernel: &Kernel, sprout: &Sprout, watch: &Watch, aim: &impl Fn(Option<CellId>)) -> Result<(), Failure> {
+        let arguments = self.options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
+        let program = Program { arguments, environment: Vec::new(), is_template: false, ..sprout.program.clone() };
+        let clone = program.prepare(kernel, &sprout.root.frozen(sprout.cell))?;
+        kernel.teach(sprout.cell, clone).map_err(LaunchError::from)?;
+        let port = kernel.console(clone).map_err(LaunchError::from)?;
+        port.close_input();
+        aim(Some(clone));
+        kernel.start(clone).map_err(LaunchError::from)?;
+        if let Some(time) = self.options.limits.timeout {
+            watch.limit(clone, time, End::TimedOut);
+        }
+        while port.receive().is_some() {}
+        let outcome = kernel.wait(clone).map_err(LaunchError::from)?;
+        if told(&outcome).0 != 0 {
+            say::problem(&format_args!("the clone to learn from: {}: what it did until then was learned", outcome.end));
+        }
+        Ok(())
+    }
+}
+
+impl Sprout {
+    /// Gives up what was made for it.
+    pub(crate) fn clear(self, kernel: &Kernel) {
+        // It may have ended by itself.
+        let _ = kernel.end(self.cell, End::Killed);
+        let _ = kernel.collect(self.cell);
+        for disk in self.root.clear(kernel) {
+            // Whoever cloned it meanwhile keeps them.
+            let _ = kernel.remove_disk(disk);
+        }
+    }
 }
 
 /// Removes what a process left that was killed while it saved this template.
@@ -77,56 +181,4 @@ fn remove_leftovers(directory: &Path, file: &Path) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-/// Runs the program until it is ready. What it says meanwhile is for whoever makes the template.
-fn wait(options: &Create, kernel: &Kernel, cell: CellId, watch: &Watch) -> Result<(), Failure> {
-    let port = kernel.console(cell).map_err(LaunchError::from)?;
-    port.close_input();
-    // Compressing does not need a thread, writing the file needs what writing back needs.
-    pando_confine::limit_calls(Needs { writing_back: true, connecting: false })?;
-    kernel.start(cell).map_err(LaunchError::from)?;
-    if let Some(time) = options.limits.timeout {
-        watch.limit(cell, time, End::TimedOut);
-    }
-    carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr()).map_err(Failure::Output)?;
-    kernel.wait_frozen(cell).map_err(|error| match error {
-        OperatorError::Ended(end) => Failure::NotReady { program: options.words[0].clone(), end },
-        error => LaunchError::from(error).into(),
-    })?;
-    // It is ready: what comes now takes as long as it takes.
-    watch.lift(cell);
-    Ok(())
-}
-
-/// Runs a clone to its end, from which the template learns.
-fn train(
-    options: &Create,
-    kernel: &Kernel,
-    template: &Root,
-    program: &Program,
-    (watch, signals): (&Watch, &Signals),
-) -> Result<(), Failure> {
-    let clone = program.prepare(kernel, template)?;
-    kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
-    let port = kernel.console(clone).map_err(LaunchError::from)?;
-    port.close_input();
-    signals.aim(Some(clone));
-    kernel.start(clone).map_err(LaunchError::from)?;
-    if let Some(time) = options.limits.timeout {
-        watch.limit(clone, time, End::TimedOut);
-    }
-    while port.receive().is_some() {}
-    let outcome = kernel.wait(clone).map_err(LaunchError::from)?;
-    if told(&outcome).0 != 0 {
-        say::problem(&format_args!("the clone to learn from: {}: what it did until then was learned", outcome.end));
-    }
-    Ok(())
-}
-
-fn save(kernel: &Kernel, cell: CellId, file: &Path, recipe: &Recipe) -> Result<(), Failure> {
-    let progress = Progress::bytes("saving", 0);
-    pando_store::save(kernel, cell, file, &recipe.encode())?;
-    progress.end();
-    Ok(())
 }

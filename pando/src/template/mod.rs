@@ -4,6 +4,7 @@
 mod make;
 mod place;
 mod recipe;
+mod standard;
 
 use crate::cli::{Limits, Seen};
 use crate::failure::Failure;
@@ -11,11 +12,12 @@ use crate::progress::Progress;
 use crate::view::Asked;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanDuration};
+pub(crate) use make::{Plan, Sprout};
 use pando_kernel::Kernel;
 use pando_launch::{LaunchError, Root};
 use pando_machine::PageCount;
 use pando_store::Saved;
-pub(crate) use place::Name;
+pub(crate) use place::{Name, directory, make as make_directory};
 use recipe::Recipe;
 use rustix::process::geteuid;
 use std::ffi::OsString;
@@ -77,7 +79,7 @@ const READY: &str = "The program says that it is ready:
 From there every clone goes on, with arguments, variables, random numbers and a number of its own. Where nobody wants a template, saying so changes nothing.";
 
 /// What a template is made of.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) seen: Seen,
@@ -87,23 +89,23 @@ pub(crate) struct Create {
 
     /// Replace the template of this name, if there is one
     #[arg(long)]
-    replace: bool,
+    pub(crate) replace: bool,
 
     /// Run a clone of it to its end before it is kept, and learn which memory that touches: later clones have it before they run. What it says is not shown
     #[arg(long)]
-    train: bool,
+    pub(crate) train: bool,
 
     /// Give that clone an argument, and train (repeat for more)
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
-    train_arg: Vec<OsString>,
+    pub(crate) train_arg: Vec<OsString>,
 
     /// The template's name
     #[arg(value_name = "NAME")]
-    name: Name,
+    pub(crate) name: Name,
 
     /// The program and its arguments, as for `pando run`
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
-    words: Vec<OsString>,
+    pub(crate) words: Vec<OsString>,
 }
 
 /// A template: by the name under which it is kept, or by its file.
@@ -185,9 +187,9 @@ impl Found {
         let volumes = std::mem::take(&mut asked.volumes);
         let disks =
             volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
-        let (cell, _) = self.saved.load(kernel, &disks, self.memory())?;
+        let (cell, pages) = self.saved.load(kernel, &disks, self.memory())?;
         kernel.foresee(cell).map_err(LaunchError::from)?;
-        Ok(Root::loaded(cell, volumes))
+        Ok(Root::loaded(cell, volumes, disks.into_iter().chain([pages]).collect()))
     }
 
     /// Reads all that is stored of it.

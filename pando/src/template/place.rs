@@ -13,7 +13,7 @@ const EXTENSION: &str = "template";
 const NAME_MAX: usize = 64;
 
 /// The name of a template: letters, digits, dots, dashes and underlines, of which the first is a letter or a digit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(String);
 
 impl FromStr for Name {
@@ -40,7 +40,7 @@ impl std::fmt::Display for Name {
 ///
 /// # Errors
 /// Nobody says where.
-pub(super) fn directory() -> Result<PathBuf, Failure> {
+pub(crate) fn directory() -> Result<PathBuf, Failure> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
     data.map(|data| data.join("pando/templates")).ok_or(Failure::NoHome)
@@ -58,7 +58,7 @@ pub(super) fn file(name: &Name) -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// It cannot be made.
-pub(super) fn make(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn make(directory: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.map_err(|source| Failure::Templates { path: directory.into(), source })
 }

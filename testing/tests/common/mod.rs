@@ -20,7 +20,7 @@ pub fn root(lab: &mut Lab, applets: &[&str], others: &[PathBuf]) -> Root {
     while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
         assert!(lab.turn(0), "the libOS waits for ever");
     }
-    Root::new(&lab.kernel, template, volumes(applets, others)).expect("room for a root")
+    Root::new(&lab.kernel, &template, volumes(applets, others)).expect("room for a root")
 }
 
 /// The volumes of such a root.
@@ -65,6 +65,7 @@ pub fn said(lab: &mut Lab, id: CellId, port: &ConsolePort) -> String {
         match stream {
             Stream::Output => output.extend(bytes),
             Stream::Errors => errors.extend(bytes),
+            Stream::Notes => panic!("nobody asked for notes"),
         }
     }
     let [output, errors] = [output, errors].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());

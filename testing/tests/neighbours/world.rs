@@ -81,7 +81,7 @@ fn shared() -> &'static Shared {
             files.host(top, Path::new(top), &walk).expect("everybody may read it");
         }
         let volumes = vec![Volume::new("/", files.image().expect("files make an image"))];
-        let root = Root::new(&kernel, template, volumes).expect("room for a root");
+        let root = Root::new(&kernel, &template, volumes).expect("room for a root");
         Shared { kernel: Arc::new(kernel), root }
     })
 }

@@ -20,7 +20,7 @@ fn load(lab: &Lab, saved: &Saved, volumes: Vec<Volume>) -> Root {
     let add = |volume: &Volume| lab.kernel.add_disk(volume.disk.clone()).expect("room for a disk");
     let disks: Vec<DiskId> = volumes.iter().map(add).collect();
     let (cell, _) = saved.load(&lab.kernel, &disks, QUOTA).expect("the same machine");
-    Root::loaded(cell, volumes)
+    Root::loaded(cell, volumes, disks)
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_libos_that_was_saved_runs_programs() {
 
     let mut lab = lab();
     let loaded = load(&lab, &Saved::open(&path).expect("it was just written"), Vec::new());
-    let root = Root::new(&lab.kernel, Template::loaded(loaded.cell()), common::volumes(&APPLETS, &[])).expect("room for a root");
+    let root = Root::new(&lab.kernel, &Template::loaded(loaded.cell()), common::volumes(&APPLETS, &[])).expect("room for a root");
     let cell = common::script("echo hello", PageCount(1 << 14), Calls::default()).prepare(&lab.kernel, &root).expect("room for a cell");
     let port = lab.kernel.console(cell).expect("it has a console");
     port.close_input();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/dev/pando`: how a program says that it is ready to be cloned, and what each clone was given.
+//! `/dev/pando`: how a program says that it is ready to be cloned, what each clone was given, and what programs say to the operator beside their streams.
 
+use alloc::vec::Vec;
+
+use pando_rt::console::{self, Stop, Stream};
 use pando_rt::memory;
 use pando_rt::user::{self, UserRange};
 
@@ -9,24 +12,63 @@ use crate::system::System;
 
 /// What is written to freeze the cell.
 const READY: &[u8] = b"ready";
+/// What begins a note.
+const NOTE: &[u8] = b"note ";
+/// Bytes of the longest message.
+const MESSAGE_MAX: u64 = 64 << 10;
 
-/// Takes what is written: `ready` freezes the cell where the operator wants a template of it, and then the call returns in each clone. Returns how many bytes were taken: all.
+/// Takes what is written: `ready` freezes the cell where the operator wants a template of it, and then the call returns in each clone; `note LINE` says a line to the operator. Returns
+/// how many bytes were taken: all.
 ///
 /// # Errors
-/// `EINVAL`: it is another word. `EFAULT`.
+/// `EINVAL`: it is something else, or more than a line. `EMSGSIZE`: it is longer than 64 KiB. `EFAULT`, `ENOMEM`, `EINTR`.
 pub fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
-    let mut word = [0; READY.len() + 1];
-    let mut length = 0;
-    for range in ranges {
-        let room = word.get_mut(length..length + range.length() as usize).ok_or(Errno::EINVAL)?;
-        user::read(range.start(), room)?;
-        length += room.len();
+    let message = read(ranges)?;
+    let line = message.trim_ascii_end();
+    if line == READY {
+        system.freeze();
+    } else {
+        say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?;
     }
-    if word[..length].trim_ascii_end() != READY {
+    Ok(message.len() as u64)
+}
+
+/// A message as it was written.
+fn read(ranges: &[UserRange]) -> Result<Vec<u8>, Errno> {
+    let length = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.length()));
+    if length > MESSAGE_MAX {
+        return Err(Errno::EMSGSIZE);
+    }
+    let mut message = Vec::new();
+    message.try_reserve_exact(length as usize + 1).map_err(|_| Errno::ENOMEM)?;
+    for range in ranges {
+        let start = message.len();
+        message.resize(start + range.length() as usize, 0);
+        user::read(range.start(), &mut message[start..])?;
+    }
+    Ok(message)
+}
+
+/// Says a line to the operator, whole: one that fits a slot goes with the next exit, a longer one is waited for.
+fn say(note: &[u8]) -> Result<(), Errno> {
+    if note.contains(&b'\n') {
         return Err(Errno::EINVAL);
     }
-    system.freeze();
-    Ok(length as u64)
+    let mut line = Vec::new();
+    line.try_reserve_exact(note.len() + 1).map_err(|_| Errno::ENOMEM)?;
+    line.extend_from_slice(note);
+    line.push(b'\n');
+    let said = if line.len() <= console::SLOT {
+        console::send_copy(Stream::Notes, &line).map(|_| ())
+    } else {
+        console::send_bytes(Stream::Notes, &line).map(|_| ())
+    };
+    match said {
+        // Nobody listens, which is no fault of the program's.
+        Ok(()) | Err(Stop::Unread) => Ok(()),
+        Err(Stop::Event) => Err(Errno::EINTR),
+        Err(Stop::Fault) => Err(Errno::EFAULT),
+    }
 }
 
 /// The arguments and the environment that this clone was given, each ended by a zero byte.

@@ -106,6 +106,7 @@ impl Terminal {
         let bit = match stream {
             Stream::Output => 1,
             Stream::Errors => 2,
+            Stream::Notes => return false,
         };
         self.raw && self.streams >> bit & 1 != 0
     }

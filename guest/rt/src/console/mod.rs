@@ -11,7 +11,7 @@ mod output;
 use crate::user::Fault;
 
 pub use input::{input_ready, receive_user, take};
-pub use output::{flush, send_bytes, send_copy, send_user};
+pub use output::{SLOT, flush, send_bytes, send_copy, send_user};
 
 /// Forgets what became of the other ends: a clone's are its own.
 pub fn begin_anew() {
@@ -43,4 +43,6 @@ pub enum Stream {
     Output,
     /// The standard error stream.
     Errors,
+    /// What a program says to the operator beside its streams.
+    Notes,
 }

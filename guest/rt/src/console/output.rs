@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::iter::Peekable;
 
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{Descriptor, ERRORS, FAULTED, OUTPUT, UNREAD};
+use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 
 use super::{Stop, Stream};
 use crate::global::{Global, OnOwnPage};
@@ -13,8 +13,8 @@ use crate::hypercall::NO_DEADLINE;
 use crate::ring::{Number, Ring};
 use crate::user::{self, UserRange};
 
-/// Bytes of a slot: what programs' buffers usually hold.
-const SLOT: usize = 4096;
+/// Bytes of a slot: what programs' buffers usually hold. So many are sent whole or not at all.
+pub const SLOT: usize = 4096;
 const SLOTS: usize = 16;
 /// Slots that there are besides once a program has said so much that all were in use so often; together they leave room in the ring.
 const MORE: usize = 40;
@@ -27,6 +27,7 @@ impl Stream {
         match self {
             Stream::Output => OUTPUT,
             Stream::Errors => ERRORS,
+            Stream::Notes => NOTES,
         }
     }
 }
