@@ -6,6 +6,7 @@ use crate::help;
 use crate::host::{self, Variable};
 use crate::network::{Net, NetParser};
 use crate::options::{StatsFormat, User, Volume};
+use crate::service::Serve;
 use crate::size::Size;
 use crate::template;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -41,6 +42,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: template::Command,
     },
+    /// Keep templates and cells in one process, for programs that ask at a socket (HTTP and JSON)
+    Serve(Serve),
     /// Make root images
     Image {
         #[command(subcommand)]
@@ -124,6 +127,13 @@ pub(crate) struct Seen {
     /// Show this file or directory of the host to the program at the path CELL (repeat for more). What the program changes there is changed on the host when it syncs or ends; with `:ro` never. A PATH alone is short for PATH:PATH:ro
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(Volume::parse))]
     pub(crate) volumes: Vec<Volume>,
+}
+
+impl Seen {
+    /// The host's software, and nothing besides.
+    pub(crate) fn software() -> Seen {
+        Seen { variables: Vec::new(), directory: None, user: User::default(), root: None, bare: false, volumes: Vec::new() }
+    }
 }
 
 /// What a cell is connected with.

@@ -134,6 +134,17 @@ pub(crate) enum Failure {
     /// A template was not saved or loaded.
     #[error(transparent)]
     Store(#[from] pando_store::Error),
+    /// The socket of the service cannot be had.
+    #[error("{}: {}", path.display(), crate::host::plain(source))]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// What the host says.
+        source: std::io::Error,
+    },
+    /// Another process serves there.
+    #[error("{}: another `pando serve` listens there: use that one, or give this one a --socket of its own", .0.display())]
+    Serving(PathBuf),
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] pando_bench::BenchError),

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Where programs are looked for if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -20,9 +21,10 @@ pub(crate) fn memory_info(name: &str) -> Option<PageCount> {
     Some(PageCount(kilobytes * 1024 / FRAME_SIZE as u64))
 }
 
-/// All the host's memory.
+/// All the host's memory. Asked once: a confined process cannot ask.
 pub(crate) fn memory() -> PageCount {
-    memory_info("MemTotal").unwrap_or(PageCount(1 << 18))
+    static MEMORY: OnceLock<PageCount> = OnceLock::new();
+    *MEMORY.get_or_init(|| memory_info("MemTotal").unwrap_or(PageCount(1 << 18)))
 }
 
 /// Why a program cannot be started.

@@ -19,6 +19,7 @@ mod options;
 mod progress;
 mod run;
 mod say;
+mod service;
 mod signals;
 mod size;
 mod stats;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Clone(options) => clone::clone(&options),
         cli::Command::Template { command } => template::template(&command),
+        cli::Command::Serve(options) => service::serve(&options),
         cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),

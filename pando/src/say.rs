@@ -23,6 +23,12 @@ pub(crate) fn problem(what: &dyn Display) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// Says what is going on.
+pub(crate) fn note(what: &dyn Display) {
+    // Nobody is left to be told that this could not be said.
+    let _ = std::io::stderr().write_all(format!("pando: {what}\n").as_bytes());
+}
+
 /// The same without the system's numbers of errors, which mean nothing to people.
 fn without_numbers(text: &str) -> String {
     let mut pieces = text.split(" (os error ");

@@ -18,6 +18,11 @@ impl fmt::Display for Size {
 }
 
 impl Size {
+    /// So many.
+    pub(crate) const fn bytes(bytes: u64) -> Size {
+        Size(bytes)
+    }
+
     /// The pages that it needs.
     pub(crate) fn pages(self) -> PageCount {
         PageCount::covering(self.0)

@@ -51,7 +51,7 @@ struct Buffers {
     output_closed: bool,
     /// Streams that nobody reads any more.
     unread: Vec<Stream>,
-    /// Who is told that there is something to hear.
+    /// Who is told that there is something to hear, or room for input.
     listener: Option<Box<dyn Fn() + Send>>,
     /// The cell has more to say than there was room for.
     cell_waits: bool,
@@ -79,7 +79,7 @@ impl Buffers {
         }
     }
 
-    /// Tells whoever listens that there is something to hear.
+    /// Tells whoever listens.
     fn announce(&self) {
         if let Some(listener) = &self.listener {
             listener();
@@ -99,17 +99,28 @@ impl ConsolePort {
             while buffers.input.len() >= CONSOLE_BYTES && !buffers.output_closed {
                 buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
             }
-            if buffers.output_closed {
-                return false;
-            }
-            let room = CONSOLE_BYTES - buffers.input.len();
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
-            buffers.input.extend(now);
-            bytes = later;
-            drop(buffers);
-            (self.wake)();
+            let Some(count) = self.give(buffers, bytes) else { return false };
+            bytes = &bytes[count..];
         }
         true
+    }
+
+    /// Gives the cell as much input as it has room for now. Returns how much; `None`: the cell has ended and nobody will read it. Never waits.
+    pub fn offer(&self, bytes: &[u8]) -> Option<usize> {
+        self.give(self.lock(), bytes)
+    }
+
+    fn give(&self, mut buffers: MutexGuard<'_, Buffers>, bytes: &[u8]) -> Option<usize> {
+        if buffers.output_closed {
+            return None;
+        }
+        let count = CONSOLE_BYTES.saturating_sub(buffers.input.len()).min(bytes.len());
+        buffers.input.extend(&bytes[..count]);
+        drop(buffers);
+        if count > 0 {
+            (self.wake)();
+        }
+        Some(count)
     }
 
     /// Waits until the cell asks for input for the first time, so that nothing is taken from the host that nobody wants. `false`: the cell has ended without.
@@ -159,7 +170,7 @@ impl ConsolePort {
         }
     }
 
-    /// Calls `listener` from now on whenever there may be something new to hear, and at once. It is called under locks, the kernel's among them, from vCPU threads: it may wake
+    /// Calls `listener` from now on whenever there may be something new to hear or room for input, and at once. It is called under locks, the kernel's among them, from vCPU threads: it may wake
     /// somebody, and nothing else.
     pub fn listen(&self, listener: impl Fn() + Send + 'static) {
         let mut buffers = self.lock();
@@ -352,6 +363,7 @@ impl Console {
             };
             if length != FAULTED {
                 buffers.input.drain(..count);
+                buffers.announce();
                 self.port.changed.notify_all();
             }
             drop(buffers);

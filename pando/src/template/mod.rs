@@ -12,13 +12,13 @@ use crate::progress::Progress;
 use crate::view::Asked;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanDuration};
-pub(crate) use make::{Plan, Sprout};
+pub(crate) use make::Plan;
 use pando_kernel::Kernel;
 use pando_launch::{LaunchError, Root};
 use pando_machine::PageCount;
 use pando_store::Saved;
-pub(crate) use place::{Name, directory, make as make_directory};
-use recipe::Recipe;
+pub(crate) use place::{Name, all, directory, file, make as make_directory};
+pub(crate) use recipe::Recipe;
 use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::fs::File;
@@ -161,6 +161,11 @@ impl Found {
         Ok(Found { saved, recipe })
     }
 
+    /// What can be told of it.
+    pub(crate) fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
     /// What it is called.
     pub(crate) fn name(&self) -> &str {
         &self.recipe.name
@@ -212,7 +217,7 @@ pub(crate) fn template(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Create(options) => make::create(options),
         Command::Ls { json } => list(*json),
-        Command::Rm { names } => remove(names),
+        Command::Rm { names } => names.iter().try_for_each(remove).map(|()| 0),
         Command::Inspect { template } => inspect(template),
         Command::Save { name, file } => copy(&Which::Kept(name.clone()), file),
         Command::Load { file, name, replace } => load(file, name.as_ref(), *replace),
@@ -256,14 +261,15 @@ fn shortened(text: &str) -> String {
     }
 }
 
-fn remove(names: &[Name]) -> Result<u8, Failure> {
-    for name in names {
-        match std::fs::remove_file(place::file(name)?) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Failure::NoTemplate(name.to_string())),
-            removed => removed.map_err(|source| Failure::Templates { path: name.to_string().into(), source })?,
-        }
+/// Removes a template.
+///
+/// # Errors
+/// There is none, or the host refuses.
+pub(crate) fn remove(name: &Name) -> Result<(), Failure> {
+    match std::fs::remove_file(place::file(name)?) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Failure::NoTemplate(name.to_string())),
+        removed => removed.map_err(|source| Failure::Templates { path: name.to_string().into(), source }),
     }
-    Ok(0)
 }
 
 fn inspect(which: &Which) -> Result<u8, Failure> {

@@ -50,7 +50,7 @@ pub(crate) fn directory() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// The same.
-pub(super) fn file(name: &Name) -> Result<PathBuf, Failure> {
+pub(crate) fn file(name: &Name) -> Result<PathBuf, Failure> {
     Ok(directory()?.join(format!("{name}.{EXTENSION}")))
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub(super) fn all() -> Result<Vec<(Name, PathBuf)>, Failure> {
+pub(crate) fn all() -> Result<Vec<(Name, PathBuf)>, Failure> {
     let directory = directory()?;
     let entries = match std::fs::read_dir(&directory) {
         Ok(entries) => entries,

@@ -22,7 +22,7 @@ pub(crate) struct Recipe {
     /// The program, as it was found on the host or in its root.
     pub(super) program: PathBuf,
     /// What it was given; the first is its own name.
-    pub(super) arguments: Vec<String>,
+    pub(crate) arguments: Vec<String>,
     /// What it sees instead of the host's software.
     pub(super) root: Option<PathBuf>,
     /// It sees nothing but itself.
@@ -36,7 +36,7 @@ pub(crate) struct Recipe {
     /// The memory that it had, in pages of 4 KiB.
     memory: u64,
     /// Seconds since 1970.
-    pub(super) made: u64,
+    pub(crate) made: u64,
 }
 
 impl Recipe {

@@ -49,6 +49,14 @@ impl Asked {
         Ok((Asked { volumes: view.into_volumes(), ..asked }, fingerprint))
     }
 
+    /// What a template of the host's Python sees.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn for_python() -> Result<Asked, Failure> {
+        Ok(Asked::for_template(&Seen::software(), OsStr::new("python3"))?.0)
+    }
+
     fn new(options: &Seen, program: &OsStr, surroundings: &Surroundings) -> Result<(Asked, View), Failure> {
         let root = Path::new("/");
         let (mut view, program, directory) = match &options.root {

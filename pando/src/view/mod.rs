@@ -15,6 +15,7 @@ mod tests;
 use crate::progress::Progress;
 use crate::say;
 use kept::Renewal;
+use pando_confine::Paths;
 use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Sign, Walk};
 use places::Surroundings;
 use std::ffi::OsStr;
@@ -266,6 +267,11 @@ impl View {
         let (_, index, rest) = candidates.max_by_key(|(depth, ..)| *depth).unwrap_or((0, 0, path.into()));
         (&mut self.volumes[index], Path::new("/").join(rest).into_os_string().into_vec())
     }
+}
+
+/// What of the host is needed to see its software.
+pub(crate) fn software() -> Paths {
+    Paths { read: kept::tops(), change: Vec::from_iter(Surroundings::here().cache), ..Paths::default() }
 }
 
 /// How trees of the host are looked at.

@@ -1,10 +1,31 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Inside a cell of Pando: says when this program is ready to be cloned."""
+"""Inside a cell of Pando: says when this program is ready to be cloned, and speaks to whoever keeps the cell.
+
+As a program (`python3 -m pando`) it is what the template `python` is made of: it loads what most programs load, is
+ready, and then runs the code that a clone is given as its argument. Without one it runs the code that comes on standard
+input, a JSON string on each line, one after the other in the same namespace; after each it says in a note what became
+of it.
+"""
 
 import os
 import sys
 
-__all__ = ["ready"]
+__all__ = ["note", "ready"]
+
+
+def note(text):
+    """Says a line to whoever keeps this cell, beside the program's streams: at most 64 KiB.
+
+    Where nobody listens, nothing happens.
+    """
+    try:
+        device = os.open("/dev/pando", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.write(device, b"note " + text.encode())
+    finally:
+        os.close(device)
 
 
 def ready():
@@ -66,3 +87,118 @@ def _reseed():
     if "multiprocessing.process" in modules:
         process = modules["multiprocessing.process"]
         process.current_process().authkey = os.urandom(32)
+
+
+# What most programs load, so that clones have it.
+_USUAL = (
+    "argparse array ast asyncio base64 bisect calendar collections concurrent.futures contextlib copy csv dataclasses "
+    "datetime decimal enum fractions functools hashlib heapq html io itertools json linecache logging math operator "
+    "pathlib pickle pprint random re shutil socket sqlite3 ssl statistics string struct subprocess tempfile textwrap "
+    "threading time traceback types typing unicodedata urllib.parse urllib.request uuid zlib numpy"
+).split()
+# Characters of an error's message and of its traceback that are told.
+_TOLD_MAX = 8000
+
+
+def _warm():
+    import importlib
+
+    for name in _USUAL:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            # Not every Python has every module, and one that fails is not ours to mend.
+            pass
+    # Once through everything that the first code would need otherwise.
+    _told(_run("1 + 1", _module()))
+    try:
+        raise RuntimeError
+    except RuntimeError as error:
+        sys.modules["traceback"].format_exception(error)
+
+
+def _module():
+    """A module for code to run in."""
+    import types
+
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__builtins__ = __builtins__
+    return module
+
+
+def _run(code, module):
+    """Runs code; returns how it ended: its exit code, and the error that ended it."""
+    import linecache
+    import traceback
+
+    name = "<code>"
+    # So that tracebacks show the lines.
+    linecache.cache[name] = len(code), None, code.splitlines(True), name
+    try:
+        exec(compile(code, name, "exec"), module.__dict__)
+    except SystemExit as leave:
+        if leave.code is None or isinstance(leave.code, int):
+            return (leave.code or 0) & 0xFF, None
+        print(leave.code, file=sys.stderr)
+        return 1, None
+    except BaseException as error:
+        # Without the frame that is ours.
+        error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        sys.stderr.write(text)
+        return 1, {"name": type(error).__name__, "value": str(error)[:_TOLD_MAX], "traceback": text[-_TOLD_MAX:]}
+    return 0, None
+
+
+def _told(outcome):
+    import json
+
+    return json.dumps({"exit_code": outcome[0], "error": outcome[1]})
+
+
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            # The code has closed it, or nobody reads it.
+            pass
+
+
+def _once(code):
+    """Runs code as if it were the whole program."""
+    import atexit
+    import threading
+
+    outcome = _run(code, _module())
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    finally:
+        if outcome[1]:
+            note(_told(outcome))
+        _flush()
+        # Taking the interpreter down serves nobody: the cell goes as a whole.
+        os._exit(outcome[0])
+
+
+def _serve():
+    """Runs one piece of code after the other."""
+    import json
+
+    module = _module()
+    for line in sys.stdin:
+        outcome = _run(json.loads(line), module)
+        _flush()
+        note(_told(outcome))
+
+
+if __name__ == "__main__":
+    _warm()
+    ready()
+    if len(sys.argv) > 1:
+        _code = sys.argv.pop(1)
+        sys.argv[0] = ""
+        _once(_code)
+    else:
+        _serve()

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is said over the socket: the types of requests and answers. `docs/openapi.json` is made of these.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pando_kernel::Stream;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Bytes of a program's: as text where they are text (UTF-8), otherwise in base64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Text {
+    /// Text.
+    Plain(String),
+    /// Anything else.
+    Encoded {
+        /// The bytes, in base64.
+        base64: String,
+    },
+}
+
+impl Text {
+    /// Says bytes.
+    pub(super) fn of(bytes: &[u8]) -> Text {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Text::Plain(text.into()),
+            Err(_) => Text::Encoded { base64: STANDARD.encode(bytes) },
+        }
+    }
+
+    /// The bytes that are said; `None` where that is no base64.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Text::Plain(text) => Some(text.clone().into_bytes()),
+            Text::Encoded { base64 } => STANDARD.decode(base64).ok(),
+        }
+    }
+}
+
+/// What the server is.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Server {
+    /// Its version.
+    pub(crate) version: String,
+    /// Its process.
+    pub(crate) process: u32,
+    /// Cells that run.
+    pub(crate) running: usize,
+    /// Bytes of memory that its cells and what they share may have together.
+    pub(crate) memory_bytes: u64,
+    /// Bytes of it that are free.
+    pub(crate) free_bytes: u64,
+}
+
+/// A template to be made.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NewTemplate {
+    /// Its name.
+    pub(crate) name: String,
+    /// The program and its arguments. None at all: the standard template of this name.
+    pub(crate) arguments: Vec<String>,
+    /// Variables of its environment.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// The most memory that it, and each clone that does not ask for less, may have: such as `256M`.
+    pub(crate) memory: Option<String>,
+    /// Seconds that it may take until it is ready.
+    pub(crate) timeout: Option<f64>,
+    /// Files and directories of the host that it sees: `HOST:CELL`. They must be among those that the server was started with.
+    pub(crate) volumes: Vec<String>,
+    /// What it sees instead of the host's software.
+    pub(crate) root: Option<String>,
+    /// It sees nothing but itself.
+    pub(crate) bare: bool,
+    /// Who it is: `UID` or `UID:GID`.
+    pub(crate) user: Option<String>,
+    /// Run a clone to its end and learn from it what later ones will touch.
+    pub(crate) train: bool,
+    /// What that clone is given.
+    pub(crate) train_arguments: Vec<String>,
+    /// Replace the template of this name, if there is one.
+    pub(crate) replace: bool,
+}
+
+/// A template that is kept.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Template {
+    /// Its name.
+    pub(crate) name: String,
+    /// The program and its arguments.
+    pub(crate) arguments: Vec<String>,
+    /// The most memory that each clone may have that does not ask for less.
+    pub(crate) memory_bytes: u64,
+    /// Bytes of its file.
+    pub(crate) file_bytes: u64,
+    /// When it was made: seconds since 1970.
+    pub(crate) made: u64,
+}
+
+/// A cell to be cloned.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NewCell {
+    /// The template. A standard one that is not there yet is made.
+    pub(crate) template: String,
+    /// What the clone is given.
+    pub(crate) arguments: Vec<String>,
+    /// Variables that it is given.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// The most memory that it may have: such as `256M`.
+    pub(crate) memory: Option<String>,
+    /// The most of one core that it may use: from 0.001 to 1.
+    pub(crate) cpus: Option<f64>,
+    /// Seconds after which it is ended.
+    pub(crate) timeout: Option<f64>,
+    /// Bytes after which it is ended if it says more.
+    pub(crate) output_limit: Option<u64>,
+    /// Its standard input. Where a cell is made, more can follow; where one is run, none does.
+    pub(crate) input: Option<Text>,
+}
+
+/// Why a cell ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Reason {
+    /// By itself.
+    Exited,
+    /// By a signal.
+    Signalled,
+    /// Its time was up.
+    TimedOut,
+    /// It needed more memory than it may have.
+    MemoryLimit,
+    /// It said more than it may.
+    OutputLimit,
+    /// Somebody ended it.
+    Killed,
+    /// It did what nothing in a cell may do.
+    Crashed,
+    /// The machine was full, and it had exceeded its share most.
+    MachineFull,
+    /// It was frozen: a template was made of it.
+    Frozen,
+    /// The host failed.
+    HostFailure,
+}
+
+/// How a cell ended.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Outcome {
+    /// Why.
+    pub(crate) reason: Reason,
+    /// The status that a shell would show.
+    pub(crate) exit_code: u8,
+    /// The same for people.
+    pub(crate) message: String,
+    /// Seconds from its start to its end.
+    pub(crate) seconds: f64,
+    /// Seconds of a core that it took.
+    pub(crate) cpu_seconds: f64,
+    /// The most memory that it had of its own.
+    pub(crate) peak_bytes: u64,
+    /// How often it came to the kernel.
+    pub(crate) exits: u64,
+}
+
+/// A cell.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Cell {
+    /// Its number, never given twice.
+    pub(crate) id: u64,
+    /// The template that it was cloned from.
+    pub(crate) template: String,
+    /// What it was given.
+    pub(crate) arguments: Vec<String>,
+    /// When it was started: seconds since 1970.
+    pub(crate) started: f64,
+    /// Memory that it has of its own now.
+    pub(crate) memory_bytes: u64,
+    /// Seconds of a core that it took so far.
+    pub(crate) cpu_seconds: f64,
+    /// How it ended; nothing while it runs.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// A cell that was run to its end.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Ran {
+    /// How it ended.
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+    /// What it said on its standard output.
+    pub(crate) stdout: Text,
+    /// What it said on its standard error.
+    pub(crate) stderr: Text,
+    /// What it said to whoever keeps it (lines written to /dev/pando).
+    pub(crate) notes: Vec<String>,
+}
+
+/// Which of a cell's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Source {
+    /// Its standard output.
+    Stdout,
+    /// Its standard error.
+    Stderr,
+    /// What it says to whoever keeps it: whole lines.
+    Notes,
+}
+
+impl From<Stream> for Source {
+    fn from(stream: Stream) -> Source {
+        match stream {
+            Stream::Output => Source::Stdout,
+            Stream::Errors => Source::Stderr,
+            Stream::Notes => Source::Notes,
+        }
+    }
+}
+
+/// A piece of what a cell said, or its end: a line of JSON each.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Piece {
+    /// It said something.
+    Said {
+        /// The number of the piece: `from` begins there.
+        number: u64,
+        /// Where.
+        stream: Source,
+        /// What.
+        data: Text,
+    },
+    /// It ended.
+    Ended {
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// Why something could not be done.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Problem {
+    /// For programs: a word or two with dashes.
+    pub(crate) problem: String,
+    /// For people: what happened, and what to do.
+    pub(crate) message: String,
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cell as the service keeps it: what it was asked for, what it said, and how it ended.
+
+use super::api::{self, Reason};
+use super::log::Log;
+use super::pool::Warm;
+use super::problem::Problem;
+use crate::cli::Limits;
+use crate::run::told;
+use crate::template::Name;
+use crate::watch::Watch;
+use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, Stream};
+use pando_launch::{Calls, LaunchError, Program, Terminals};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Pieces of output that are taken before others have their turn.
+const TURN: u32 = 64;
+/// Bytes that are remembered of what a cell says where nobody sets a limit.
+const REMEMBERED: u64 = 1 << 20;
+
+/// What a cell is asked to be.
+pub(super) struct Order {
+    pub(super) template: Name,
+    pub(super) arguments: Vec<String>,
+    /// Each as NAME=VALUE.
+    pub(super) environment: Vec<Vec<u8>>,
+    pub(super) limits: Limits,
+    /// Bytes after which it is ended if it says more.
+    pub(super) output_limit: Option<u64>,
+    pub(super) input: Vec<u8>,
+    /// Nothing follows that.
+    pub(super) input_ends: bool,
+}
+
+/// A cell, running or ended.
+pub(super) struct Cell {
+    pub(super) id: u64,
+    order: Order,
+    kernel: Arc<Kernel>,
+    cell: CellId,
+    port: Arc<ConsolePort>,
+    /// Keeps what it needs of its template.
+    _template: Arc<Warm>,
+    since: Instant,
+    started: SystemTime,
+    state: Mutex<State>,
+    /// Rings when the state has changed.
+    changed: watch::Sender<()>,
+    /// Rings when the console has.
+    bell: watch::Receiver<()>,
+}
+
+/// What changes. Under a lock that is held for moments, and the last.
+struct State {
+    log: Log,
+    /// Why it was ended, if it was not by itself.
+    cause: Option<Reason>,
+    outcome: Option<api::Outcome>,
+}
+
+impl Cell {
+    /// Clones a template and starts the clone. Somebody must [`keep`](Cell::keep) it then. O(1).
+    ///
+    /// # Errors
+    /// There is not enough memory, or what it is given is too long.
+    pub(super) fn start(id: u64, order: Order, kernel: &Arc<Kernel>, template: Arc<Warm>, limit: &Watch) -> Result<Arc<Cell>, Problem> {
+        let memory = order.limits.memory.map_or(template.found.memory(), |size| size.pages());
+        let program = Program {
+            path: Vec::new(),
+            directory: Vec::new(),
+            arguments: order.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
+            environment: order.environment.clone(),
+            exports: Vec::new(),
+            terminals: Terminals::default(),
+            calls: Calls::default(),
+            user: 0,
+            group: 0,
+            memory,
+            is_template: false,
+        };
+        let cell = program.prepare(kernel, &template.root)?;
+        let begin = || {
+            order.limits.apply(kernel, cell)?;
+            let port = kernel.console(cell)?;
+            // What does not fit at once is sent by whoever keeps it.
+            if order.input.is_empty() && order.input_ends {
+                port.close_input();
+            }
+            let (bell, heard) = watch::channel(());
+            port.listen(move || _ = bell.send_replace(()));
+            kernel.start(cell)?;
+            Ok::<_, LaunchError>((port, heard))
+        };
+        let (port, bell) = begin().inspect_err(|_| {
+            // Nobody else knows it.
+            let _ = kernel.end(cell, End::Killed);
+            let _ = kernel.collect(cell);
+        })?;
+        if let Some(time) = order.limits.timeout {
+            limit.limit(cell, time, End::TimedOut);
+        }
+        let state = State { log: Log::new(order.output_limit.unwrap_or(REMEMBERED)), cause: None, outcome: None };
+        Ok(Arc::new(Cell {
+            id,
+            order,
+            kernel: Arc::clone(kernel),
+            cell,
+            port,
+            _template: template,
+            since: Instant::now(),
+            started: SystemTime::now(),
+            state: Mutex::new(state),
+            changed: watch::channel(()).0,
+            bell,
+        }))
+    }
+
+    /// Listens to the cell until it has ended.
+    pub(super) async fn keep(self: Arc<Cell>) {
+        let mut bell = self.bell.clone();
+        let mut taken = 0_u32;
+        loop {
+            match self.port.hear() {
+                Heard::Bytes(stream, bytes) => self.hear(stream, bytes),
+                Heard::End => break,
+                // Who rings is there as long as the console is, which this cell has.
+                Heard::Nothing => _ = bell.changed().await,
+            }
+            taken = taken.wrapping_add(1);
+            if taken.is_multiple_of(TURN) {
+                tokio::task::yield_now().await;
+            }
+        }
+        let outcome = self.outcome();
+        self.lock().outcome = Some(outcome);
+        self.changed.send_replace(());
+    }
+
+    fn hear(&self, stream: Stream, bytes: Vec<u8>) {
+        let mut state = self.lock();
+        if state.cause == Some(Reason::OutputLimit) {
+            return;
+        }
+        let said = state.log.push(stream, bytes);
+        if self.order.output_limit.is_some_and(|limit| said > limit) {
+            state.cause = Some(Reason::OutputLimit);
+            drop(state);
+            // It may have ended by itself.
+            let _ = self.kernel.end(self.cell, End::Killed);
+        } else {
+            drop(state);
+        }
+        self.changed.send_replace(());
+    }
+
+    /// How it ended. It has: this waits for moments at most.
+    fn outcome(&self) -> api::Outcome {
+        let cause = self.lock().cause;
+        let seconds = self.since.elapsed().as_secs_f64();
+        match self.kernel.wait(self.cell) {
+            Ok(outcome) => {
+                let ended_by_others = outcome.end == End::Killed;
+                let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
+                let message = match reason {
+                    Reason::OutputLimit => {
+                        format!("it said more than the {} bytes that it may", self.order.output_limit.unwrap_or_default())
+                    }
+                    _ => outcome.end.to_string(),
+                };
+                api::Outcome {
+                    reason,
+                    exit_code: told(&outcome).0,
+                    message,
+                    seconds,
+                    cpu_seconds: outcome.counters.cpu.as_secs_f64(),
+                    peak_bytes: outcome.usage.peak.bytes(),
+                    exits: outcome.counters.exits,
+                }
+            }
+            Err(error) => api::Outcome {
+                reason: Reason::HostFailure,
+                exit_code: crate::say::OWN_FAILURE,
+                message: error.to_string(),
+                seconds,
+                cpu_seconds: 0.0,
+                peak_bytes: 0,
+                exits: 0,
+            },
+        }
+    }
+
+    /// Gives it these bytes as it takes them. `false`: it has ended and nobody will read the rest.
+    pub(super) async fn give(&self, bytes: &[u8], is_last: bool) -> bool {
+        let mut bell = self.bell.clone();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            bell.mark_unchanged();
+            match self.port.offer(rest) {
+                None => return false,
+                Some(0) => _ = bell.changed().await,
+                Some(count) => rest = &rest[count..],
+            }
+        }
+        if is_last {
+            self.port.close_input();
+        }
+        true
+    }
+
+    /// Whether it was ordered with input.
+    pub(super) fn has_input(&self) -> bool {
+        !self.order.input.is_empty()
+    }
+
+    /// Gives it that.
+    pub(super) async fn give_first(&self) {
+        self.give(&self.order.input, self.order.input_ends).await;
+    }
+
+    /// Ends it, at once or by asking its program to (SIGTERM).
+    pub(super) fn kill(&self, gently: bool) {
+        if gently {
+            self.kernel.raise(self.cell, pando_abi::Event::Terminate);
+            return;
+        }
+        self.lock().cause.get_or_insert(Reason::Killed);
+        // It may have ended by itself.
+        let _ = self.kernel.end(self.cell, End::Killed);
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn ended(&self) -> api::Outcome {
+        let mut changed = self.changed.subscribe();
+        loop {
+            if let Some(outcome) = &self.lock().outcome {
+                return outcome.clone();
+            }
+            // Who rings is this cell.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// The piece of this number of what it says, or the next that is remembered; waits for it if it is `patient`. `None`: there is none yet.
+    pub(super) async fn piece(&self, number: u64, patient: bool) -> Option<api::Piece> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let state = self.lock();
+                if let Some((number, stream, bytes)) = state.log.get(number) {
+                    return Some(api::Piece::Said { number, stream: stream.into(), data: api::Text::of(bytes) });
+                }
+                if let Some(outcome) = &state.outcome {
+                    return Some(api::Piece::Ended { outcome: outcome.clone() });
+                }
+            }
+            if !patient {
+                return None;
+            }
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// All that it said, and how it ended.
+    pub(super) fn ran(&self, outcome: api::Outcome) -> api::Ran {
+        let state = self.lock();
+        let all = |stream| state.log.all(stream);
+        let notes = String::from_utf8_lossy(&all(Stream::Notes)).lines().map(Into::into).collect();
+        api::Ran { outcome, stdout: api::Text::of(&all(Stream::Output)), stderr: api::Text::of(&all(Stream::Errors)), notes }
+    }
+
+    /// What can be told of it.
+    pub(super) fn told(&self) -> api::Cell {
+        let outcome = self.lock().outcome.clone();
+        let (memory_bytes, cpu_seconds) = match self.kernel.inspect(self.cell) {
+            Ok((_, counters, usage)) => (usage.used.bytes(), counters.cpu.as_secs_f64()),
+            Err(_) => (0, outcome.as_ref().map_or(0.0, |outcome| outcome.cpu_seconds)),
+        };
+        api::Cell {
+            id: self.id,
+            template: self.order.template.to_string(),
+            arguments: self.order.arguments.clone(),
+            started: self.started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            memory_bytes,
+            cpu_seconds,
+            outcome,
+        }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().outcome.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole at every step, whoever panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The word for how a cell ended.
+fn reason(end: &End) -> Reason {
+    match end {
+        End::Exited { .. } => Reason::Exited,
+        End::Signalled { .. } => Reason::Signalled,
+        End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } => Reason::Crashed,
+        End::Quota => Reason::MemoryLimit,
+        End::MachineFull => Reason::MachineFull,
+        End::Killed => Reason::Killed,
+        End::TimedOut => Reason::TimedOut,
+        End::Host(_) => Reason::HostFailure,
+    }
+}

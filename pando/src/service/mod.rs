@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando serve`: one kernel process with templates and cells, for whoever asks at its socket.
+//!
+//! What is said there stands in [`api`]; the directory of templates is shared with every other command, and is the truth. All threads are started before the process confines itself:
+//! those that answer, and those that do what blocks.
+
+mod api;
+mod cell;
+mod log;
+mod order;
+mod pool;
+mod problem;
+mod routes;
+mod socket;
+
+use crate::failure::Failure;
+use crate::laps::Laps;
+use crate::size::Size;
+use crate::template::{self, Found, Which};
+use crate::view::{self, Asked};
+use crate::watch::Watch;
+use crate::{host, machine, say};
+use axum::Router;
+use axum::routing::get;
+use cell::{Cell, Order};
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use pando_confine::{Needs, Paths};
+use pando_kernel::Kernel;
+use pando_machine::PageCount;
+use pool::Pool;
+use problem::Problem;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use utoipa_axum::router::OpenApiRouter;
+
+/// Threads that answer.
+const ANSWERING: usize = 2;
+/// Threads that load templates and clone them.
+const BLOCKING: usize = 16;
+/// Cells that have ended and are remembered.
+const REMEMBERED: usize = 1024;
+
+/// What the service is given.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Listen at this socket [default: pando/socket in $XDG_RUNTIME_DIR, or run/socket beside the templates]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// The most memory that all cells may have together [default: half of the host's]
+    #[arg(long, value_name = "SIZE", value_parser = crate::options::memory)]
+    pub(crate) memory: Option<Size>,
+
+    /// Let templates that are made here see this directory of the host (repeat for more); besides the host's software, and what those see that there are already
+    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(|path| host::absolute(path.as_ref()).map_err(|error| host::plain(&error))))]
+    show: Vec<PathBuf>,
+}
+
+/// All that there is. Lock order: the pool's, `cells`, a cell's state, the kernel's.
+struct Service {
+    kernel: Arc<Kernel>,
+    pool: Pool,
+    watch: Watch,
+    memory: PageCount,
+    next: AtomicU64,
+    cells: Mutex<BTreeMap<u64, Arc<Cell>>>,
+}
+
+/// Serves until it is asked to end.
+///
+/// # Errors
+/// There is no KVM, or nobody can be listened to.
+pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
+    pando_confine::forbid_dumps()?;
+    let templates = template::directory()?;
+    template::make_directory(&templates)?;
+    let path = options.socket.clone().map_or_else(socket::place, Ok)?;
+    if let Some(directory) = path.parent().filter(|_| options.socket.is_none()) {
+        template::make_directory(directory)?;
+    }
+    let listener = socket::listen(&path)?;
+    let memory = options.memory.map_or(PageCount(host::memory().0 / 2), Size::pages);
+    let mut reach = reach(&options.show);
+    reach.change.extend([templates]);
+    reach.change.extend(path.parent().map(Into::into));
+    let mut laps = Laps::start();
+    let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
+    let libos = machine::libos(&kernel, &mut laps)?;
+    let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
+    let runtime = runtime().map_err(Failure::Thread)?;
+    let pool = Pool::new(Arc::clone(&kernel), libos, watch.clone());
+    let service = Service { kernel, pool, watch, memory, next: AtomicU64::new(1), cells: Mutex::default() };
+    let served = runtime.block_on(async {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        pando_confine::limit_calls(Needs { writing_back: true, serving: true, ..Needs::default() }).map_err(Failure::from)?;
+        say::note(&format_args!("serving at {}", path.display()));
+        let asked = async move {
+            tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
+        };
+        // Cells end with the process, and so do those who wait for them.
+        tokio::select! {
+            served = axum::serve(listener, router(service)).into_future() => served,
+            () = asked => Ok(()),
+        }
+        .map_err(Failure::Print)
+    });
+    // Who finds it there although nobody listens is told so.
+    let _ = std::fs::remove_file(&path);
+    runtime.shutdown_background();
+    served.map(|()| 0)
+}
+
+/// Every route, and the description of all at `/v1/openapi.json`.
+fn router(service: Service) -> Router {
+    let (router, description) = OpenApiRouter::split_for_parts(routes::router());
+    let description = description.to_json().unwrap_or_default();
+    let described = move || async move { ([("content-type", "application/json")], description) };
+    router.route("/v1/openapi.json", get(described)).with_state(Arc::new(service))
+}
+
+/// What of the host its templates may see.
+fn reach(shown: &[PathBuf]) -> Paths {
+    let mut reach = view::software();
+    let mut add = |asked: Result<Asked, Failure>| {
+        // One that cannot be found now is told to whoever asks for it.
+        if let Ok(asked) = asked {
+            reach.read.extend(asked.reach.read);
+            reach.change.extend(asked.reach.change);
+        }
+    };
+    add(Asked::for_python());
+    for (name, _) in template::all().into_iter().flatten() {
+        add(Found::open(&Which::Kept(name)).and_then(|found| found.find()));
+    }
+    reach.read.extend_from_slice(shown);
+    reach
+}
+
+/// A runtime all of whose threads are there.
+fn runtime() -> std::io::Result<Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(ANSWERING)
+        .max_blocking_threads(BLOCKING)
+        .thread_keep_alive(Duration::MAX)
+        .enable_all()
+        .build()?;
+    let all = Arc::new(Barrier::new(BLOCKING + 1));
+    for _ in 0..BLOCKING {
+        let all = Arc::clone(&all);
+        runtime.spawn_blocking(move || _ = all.wait());
+    }
+    all.wait();
+    Ok(runtime)
+}
+
+impl Service {
+    /// Starts a cell, and keeps it.
+    async fn start(self: &Arc<Self>, order: Order) -> Result<Arc<Cell>, Problem> {
+        let service = Arc::clone(self);
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let started = tokio::task::spawn_blocking(move || {
+            let template = service.pool.get(&order.template)?;
+            Cell::start(id, order, &service.kernel, template, &service.watch)
+        });
+        let cell = started.await.unwrap_or_else(|error| Err(Problem::server(error)))?;
+        let mut cells = self.lock();
+        cells.insert(id, Arc::clone(&cell));
+        if cells.len() > REMEMBERED {
+            let ended: Vec<u64> = cells.iter().filter(|(_, cell)| cell.has_ended()).map(|(id, _)| *id).collect();
+            let surplus = ended.len().saturating_sub(REMEMBERED);
+            ended.iter().take(surplus).for_each(|id| _ = cells.remove(id));
+        }
+        drop(cells);
+        tokio::spawn(Arc::clone(&cell).keep());
+        if cell.has_input() {
+            let cell = Arc::clone(&cell);
+            tokio::spawn(async move { cell.give_first().await });
+        }
+        Ok(cell)
+    }
+
+    fn find(&self, id: u64) -> Result<Arc<Cell>, Problem> {
+        self.lock().get(&id).cloned().ok_or_else(|| Problem::no_cell(id))
+    }
+
+    fn forget(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    fn cells(&self) -> Vec<Arc<Cell>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn told(&self) -> api::Server {
+        api::Server {
+            version: env!("CARGO_PKG_VERSION").into(),
+            process: std::process::id(),
+            running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
+            memory_bytes: self.memory.bytes(),
+            free_bytes: self.kernel.free().bytes().min(self.memory.bytes()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Cell>>> {
+        // The map is whole at every step, whoever panics.
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::routes;
+
+    #[test]
+    fn the_description_in_the_repository_is_what_is_served() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+        let made = routes::router().into_openapi().to_pretty_json().expect("it can be written") + "\n";
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        if kept != made {
+            let fresh = std::env::temp_dir().join("pando-openapi.json");
+            std::fs::write(&fresh, made).expect("a file can be written");
+            panic!("docs/openapi.json is not what is served: compare it with {}, and take that", fresh.display());
+        }
+    }
+}

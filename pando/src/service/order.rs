@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a request asks for, in the command line's terms: the same words mean the same.
+
+use super::api;
+use super::cell::Order;
+use super::problem::Problem;
+use super::routes::bytes;
+use crate::cli::{Limits, Seen};
+use crate::host::Variable;
+use crate::options::{self, Volume};
+use crate::template::{Create, Name};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Seconds of the longest time limit: a year.
+const SECONDS_MAX: f64 = 366.0 * 86_400.0;
+
+/// A cell as it was asked for; nothing follows its input if that is all there will be.
+///
+/// # Errors
+/// Something of it makes no sense.
+pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Problem> {
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input } = asked;
+    Ok(Order {
+        template: template.parse().map_err(|error: String| Problem::request(error))?,
+        arguments,
+        environment: variables(&environment)?.into_iter().map(String::into_bytes).collect(),
+        limits: limits(memory.as_deref(), cpus, timeout)?,
+        output_limit,
+        input: bytes(input.as_ref())?,
+        input_ends,
+    })
+}
+
+/// A template as it was asked for.
+///
+/// # Errors
+/// Something of it makes no sense.
+pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, Problem> {
+    if asked.arguments.is_empty() {
+        let standard = Create::standard(&name);
+        let standard = standard.ok_or_else(|| Problem::request(format!("which program `{name}` is made of is missing: `arguments`")))?;
+        return Ok(Create { replace: asked.replace, ..standard });
+    }
+    let variables = variables(&asked.environment)?.into_iter().map(|variable| Variable::parse(variable.into()));
+    let user = asked.user.as_deref().map(str::parse).transpose();
+    let volumes = asked.volumes.iter().map(|volume| match Volume::parse(volume.into()) {
+        // Clones have no way back to the host, whatever is said.
+        Ok(volume) => Ok(Volume { writable: false, ..volume }),
+        Err(error) => Err(Problem::request(format!("volumes: {error}"))),
+    });
+    Ok(Create {
+        seen: Seen {
+            variables: variables.collect::<Result<_, _>>().map_err(Problem::request)?,
+            directory: None,
+            user: user.map_err(|error: String| Problem::request(format!("user: {error}")))?.unwrap_or_default(),
+            root: asked.root.as_ref().map(Into::into),
+            bare: asked.bare,
+            volumes: volumes.collect::<Result<_, _>>()?,
+        },
+        limits: limits(asked.memory.as_deref(), None, asked.timeout)?,
+        replace: asked.replace,
+        train: asked.train,
+        train_arg: asked.train_arguments.iter().map(Into::into).collect(),
+        name,
+        words: asked.arguments.iter().map(Into::into).collect(),
+    })
+}
+
+/// Each as NAME=VALUE.
+fn variables(asked: &BTreeMap<String, String>) -> Result<Vec<String>, Problem> {
+    let line = |(name, value): (&String, &String)| {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(Problem::request(format!("environment: {name:?} is no name, or has no value, of a variable")));
+        }
+        Ok(format!("{name}={value}"))
+    };
+    asked.iter().map(line).collect()
+}
+
+fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Result<Limits, Problem> {
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero() && seconds <= SECONDS_MAX);
+    let time = timeout.map(|given| seconds(given).ok_or_else(|| Problem::request(format!("timeout: {given} is no time: give seconds"))));
+    Ok(Limits {
+        memory: memory.map(options::memory).transpose().map_err(|error| Problem::request(format!("memory: {error}")))?,
+        cpus: cpus
+            .map(|share| options::share(&share.to_string()))
+            .transpose()
+            .map_err(|error| Problem::request(format!("cpus: {error}")))?,
+        timeout: time.transpose()?,
+    })
+}

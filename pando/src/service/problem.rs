@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a request is refused, as an answer: a status of HTTP, a word for programs and a text for people.
+
+use super::api;
+use crate::failure::Failure;
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use pando_kernel::OperatorError;
+use pando_launch::LaunchError;
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    word: &'static str,
+    message: String,
+}
+
+impl Problem {
+    /// What was asked makes no sense.
+    pub(super) fn request(message: impl Into<String>) -> Problem {
+        Problem { status: StatusCode::BAD_REQUEST, word: "bad-request", message: message.into() }
+    }
+
+    /// There is no such cell.
+    pub(super) fn no_cell(id: u64) -> Problem {
+        let message = format!("there is no cell {id}, or it ended long ago: GET /v1/cells lists those there are");
+        Problem { status: StatusCode::NOT_FOUND, word: "no-such-cell", message }
+    }
+
+    /// The cell is in no state for this.
+    pub(super) fn state(message: impl Into<String>) -> Problem {
+        Problem { status: StatusCode::CONFLICT, word: "wrong-state", message: message.into() }
+    }
+
+    /// The same, with what a program said before it failed.
+    pub(super) fn with_words(self, said: &str) -> Problem {
+        let said = said.trim_end();
+        if said.is_empty() { self } else { Problem { message: format!("{}; it said:\n{said}", self.message), ..self } }
+    }
+
+    /// Something of the server's is broken.
+    pub(super) fn server(message: impl std::fmt::Display) -> Problem {
+        Problem { status: StatusCode::INTERNAL_SERVER_ERROR, word: "server", message: message.to_string() }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        let (status, word) = match &failure {
+            Failure::NoTemplate(_) => (StatusCode::NOT_FOUND, "no-such-template"),
+            Failure::TemplateThere(_) => (StatusCode::CONFLICT, "template-exists"),
+            Failure::Changed(_) | Failure::NoRecipe(_) | Failure::Foreign(_) | Failure::Store(_) => {
+                (StatusCode::CONFLICT, "unusable-template")
+            }
+            Failure::NotReady { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-ready"),
+            Failure::NotFound(_) | Failure::NotExecutable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-such-program"),
+            Failure::Volume { .. } | Failure::NoText(_) | Failure::View(_) | Failure::Image(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "cannot-be-shown")
+            }
+            Failure::Launch(LaunchError::Kernel(error)) => of_kernel(error),
+            Failure::Launch(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
+        };
+        Problem { status, word, message: failure.to_string() }
+    }
+}
+
+fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
+    match error {
+        OperatorError::Short(_) | OperatorError::TooManyCells | OperatorError::TooManyDisks => {
+            (StatusCode::SERVICE_UNAVAILABLE, "machine-full")
+        }
+        OperatorError::QuotaTooSmall(_) => (StatusCode::BAD_REQUEST, "bad-request"),
+        OperatorError::NoSuchCell | OperatorError::Ended(_) | OperatorError::Busy(_) => (StatusCode::CONFLICT, "wrong-state"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
+    }
+}
+
+impl From<LaunchError> for Problem {
+    fn from(error: LaunchError) -> Problem {
+        Failure::from(error).into()
+    }
+}
+
+impl From<OperatorError> for Problem {
+    fn from(error: OperatorError) -> Problem {
+        LaunchError::from(error).into()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Problem { status, word, message } = self;
+        (status, Json(api::Problem { problem: word.into(), message })).into_response()
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can be asked, and who answers it.
+
+use super::api::{self, Text};
+use super::cell::Cell;
+use super::problem::Problem;
+use super::{Service, order};
+use crate::template::{self, Found, Name, Which};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::channel::Channel;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::{IntoParams, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Bytes of the largest request.
+const REQUEST_MAX: usize = 64 << 20;
+/// Bytes that a cell may say which is run to its end, where nobody says how many.
+const RUN_OUTPUT_MAX: u64 = 16 << 20;
+/// Pieces of output that wait for a slow reader.
+const AHEAD: usize = 16;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Pando",
+    description = "Cells as a service: on a Unix socket, by HTTP and JSON. Whoever may open the socket may do all of this."
+))]
+struct Description;
+
+/// All that can be asked, with its description.
+pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(server))
+        .routes(routes!(templates, make_template))
+        .routes(routes!(template, remove_template))
+        .routes(routes!(run))
+        .routes(routes!(cells, make_cell))
+        .routes(routes!(cell, remove_cell))
+        .routes(routes!(wait))
+        .routes(routes!(kill))
+        .routes(routes!(output))
+        .routes(routes!(input))
+        .layer(DefaultBodyLimit::max(REQUEST_MAX))
+}
+
+type Answer<T> = Result<T, Problem>;
+
+/// JSON whose faults are told as every other problem.
+#[derive(FromRequest)]
+#[from_request(via(Json), rejection(Problem))]
+struct Asked<T>(T);
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Problem {
+        Problem::request(rejection.body_text())
+    }
+}
+
+/// Does what may take its time.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Answer<T> + Send + 'static) -> Answer<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
+}
+
+/// What the server is, and what it has.
+#[utoipa::path(get, path = "/v1", responses((status = 200, body = api::Server)))]
+async fn server(State(service): State<Arc<Service>>) -> Json<api::Server> {
+    Json(service.told())
+}
+
+/// The templates that are kept.
+#[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = Vec<api::Template>)))]
+async fn templates() -> Answer<Json<Vec<api::Template>>> {
+    blocking(|| {
+        let all = template::all()?;
+        // One that is damaged does not hide the others.
+        Ok(Json(all.into_iter().filter_map(|(name, _)| told(&name).ok()).collect()))
+    })
+    .await
+}
+
+/// Makes a template: starts its program, waits until it is ready, and keeps it.
+#[utoipa::path(post, path = "/v1/templates", request_body = api::NewTemplate, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
+async fn make_template(
+    State(service): State<Arc<Service>>,
+    Asked(asked): Asked<api::NewTemplate>,
+) -> Answer<(StatusCode, Json<api::Template>)> {
+    let name = name(&asked.name)?;
+    let options = order::template(&asked, name.clone())?;
+    blocking(move || {
+        service.pool.make(options)?;
+        Ok((StatusCode::CREATED, Json(told(&name)?)))
+    })
+    .await
+}
+
+/// A template.
+#[utoipa::path(get, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 200, body = api::Template), (status = 404, body = api::Problem)))]
+async fn template(Path(asked): Path<String>) -> Answer<Json<api::Template>> {
+    let name = name(&asked)?;
+    blocking(move || Ok(Json(told(&name)?))).await
+}
+
+/// Removes a template; its clones go on.
+#[utoipa::path(delete, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 204), (status = 404, body = api::Problem)))]
+async fn remove_template(State(service): State<Arc<Service>>, Path(asked): Path<String>) -> Answer<StatusCode> {
+    let name = name(&asked)?;
+    blocking(move || {
+        template::remove(&name)?;
+        service.pool.forget(&name)?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Clones a template, waits until the clone has ended, and tells what it said.
+#[utoipa::path(post, path = "/v1/run", request_body = api::NewCell, responses((status = 200, body = api::Ran), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
+async fn run(State(service): State<Arc<Service>>, Asked(mut asked): Asked<api::NewCell>) -> Answer<Json<api::Ran>> {
+    asked.output_limit.get_or_insert(RUN_OUTPUT_MAX);
+    let cell = service.start(order::cell(asked, true)?).await?;
+    // Whoever does not wait any more does not want it any more.
+    let guard = Guard(&service, &cell);
+    let outcome = cell.ended().await;
+    let ran = cell.ran(outcome);
+    drop(guard);
+    Ok(Json(ran))
+}
+
+/// Ends a cell that nobody waits for, and forgets it.
+struct Guard<'a>(&'a Service, &'a Cell);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.1.kill(false);
+        self.0.forget(self.1.id);
+    }
+}
+
+/// The cells that run, and the last that ended.
+#[utoipa::path(get, path = "/v1/cells", responses((status = 200, body = Vec<api::Cell>)))]
+async fn cells(State(service): State<Arc<Service>>) -> Json<Vec<api::Cell>> {
+    Json(service.cells().iter().map(|cell| cell.told()).collect())
+}
+
+/// Clones a template, and lets the clone run.
+#[utoipa::path(post, path = "/v1/cells", request_body = api::NewCell, responses((status = 201, body = api::Cell), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
+async fn make_cell(State(service): State<Arc<Service>>, Asked(asked): Asked<api::NewCell>) -> Answer<(StatusCode, Json<api::Cell>)> {
+    let cell = service.start(order::cell(asked, false)?).await?;
+    Ok((StatusCode::CREATED, Json(cell.told())))
+}
+
+/// A cell.
+#[utoipa::path(get, path = "/v1/cells/{cell}", params(("cell" = u64, Path)), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
+async fn cell(State(service): State<Arc<Service>>, Path(id): Path<u64>) -> Answer<Json<api::Cell>> {
+    Ok(Json(service.find(id)?.told()))
+}
+
+/// Ends a cell, and forgets it with all that it said.
+#[utoipa::path(delete, path = "/v1/cells/{cell}", params(("cell" = u64, Path)), responses((status = 204), (status = 404, body = api::Problem)))]
+async fn remove_cell(State(service): State<Arc<Service>>, Path(id): Path<u64>) -> Answer<StatusCode> {
+    service.find(id)?.kill(false);
+    service.forget(id);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How long to wait.
+#[derive(Deserialize, IntoParams)]
+struct Patience {
+    /// Seconds; without, as long as it takes.
+    timeout: Option<f64>,
+}
+
+/// Waits until a cell has ended, or so long; the outcome is missing where it has not.
+#[utoipa::path(get, path = "/v1/cells/{cell}/wait", params(("cell" = u64, Path), Patience), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
+async fn wait(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(patience): Query<Patience>) -> Answer<Json<api::Cell>> {
+    let cell = service.find(id)?;
+    match patience.timeout.map(Duration::try_from_secs_f64) {
+        None => _ = cell.ended().await,
+        // That it has not ended is what the answer says.
+        Some(Ok(time)) => _ = tokio::time::timeout(time, cell.ended()).await,
+        Some(Err(_)) => return Err(Problem::request("timeout: give seconds, such as 2.5")),
+    }
+    Ok(Json(cell.told()))
+}
+
+/// How to end a cell.
+#[derive(Deserialize, IntoParams)]
+struct Manner {
+    /// Ask its program to end (SIGTERM) instead.
+    #[serde(default)]
+    gently: bool,
+}
+
+/// Ends a cell; what it said and how it ended can still be asked.
+#[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = u64, Path), Manner), responses((status = 204), (status = 404, body = api::Problem)))]
+async fn kill(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(manner): Query<Manner>) -> Answer<StatusCode> {
+    let cell = service.find(id)?;
+    cell.kill(manner.gently);
+    if !manner.gently {
+        cell.ended().await;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which output.
+#[derive(Deserialize, IntoParams)]
+struct Wanted {
+    /// The number of the first piece.
+    #[serde(default)]
+    from: u64,
+    /// Go on until the cell has ended.
+    #[serde(default)]
+    follow: bool,
+}
+
+/// What a cell said, and how it ended: a line of JSON for each piece. The last 1 MiB is remembered, or as much as it may say.
+#[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = u64, Path), Wanted), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
+async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(wanted): Query<Wanted>) -> Answer<Response> {
+    let cell = service.find(id)?;
+    let (mut sender, body) = Channel::<Bytes, std::convert::Infallible>::new(AHEAD);
+    tokio::spawn(async move {
+        let mut number = wanted.from;
+        while let Some(piece) = cell.piece(number, wanted.follow).await {
+            if let api::Piece::Said { number: said, .. } = &piece {
+                number = said + 1;
+            }
+            let mut line = serde_json::to_vec(&piece).unwrap_or_default();
+            line.push(b'\n');
+            if sender.send_data(line.into()).await.is_err() || matches!(piece, api::Piece::Ended { .. }) {
+                return;
+            }
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
+}
+
+/// Whether that is all.
+#[derive(Deserialize, IntoParams)]
+struct Last {
+    /// No more input comes after this.
+    #[serde(default)]
+    end: bool,
+}
+
+/// Gives a cell bytes on its standard input; answers once it has taken them.
+#[utoipa::path(post, path = "/v1/cells/{cell}/input", params(("cell" = u64, Path), Last), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = 404, body = api::Problem), (status = 409, body = api::Problem)))]
+async fn input(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(last): Query<Last>, bytes: Bytes) -> Answer<StatusCode> {
+    let cell = service.find(id)?;
+    match cell.give(&bytes, last.end).await {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Problem::state(format!("cell {id} has ended: nobody reads its input"))),
+    }
+}
+
+/// What can be told of a template.
+fn told(name: &Name) -> Answer<api::Template> {
+    let found = Found::open(&Which::Kept(name.clone()))?;
+    let recipe = found.recipe();
+    Ok(api::Template {
+        name: name.to_string(),
+        arguments: recipe.arguments.clone(),
+        memory_bytes: found.memory().bytes(),
+        file_bytes: template::file(name)?.metadata().map_or(0, |metadata| metadata.len()),
+        made: recipe.made,
+    })
+}
+
+fn name(text: &str) -> Answer<Name> {
+    text.parse().map_err(|error: String| Problem::request(error))
+}
+
+/// The bytes that somebody meant.
+pub(super) fn bytes(text: Option<&Text>) -> Answer<Vec<u8>> {
+    text.map_or(Some(Vec::new()), Text::bytes).ok_or_else(|| Problem::request("what is said to be base64 is none"))
+}
