@@ -43,6 +43,8 @@ events! {
     WindowSize = 5,
     /// Frames have arrived at the network card, or its full transmit ring has room again.
     Network = 6,
+    /// The operator asks the cell to become a template: the libOS freezes it once nothing in it is half done.
+    Freeze = 7,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.

@@ -18,7 +18,7 @@ use std::path::Path;
 /// What a file begins with.
 pub const MAGIC: &[u8; 16] = b"Pando template\n\0";
 /// The format that is written and read here. It grows with every change that readers must know of, those of [`CellImage`] included.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Pages of a chunk: small enough for the touch of one page, large enough to be worth compressing.
 pub const CHUNK_PAGES: usize = 16;
 

@@ -166,11 +166,11 @@ impl System {
     }
 
     fn receive(&mut self, range: UserRange) -> Result<u64, Errno> {
-        if !self.is_alone() {
-            self.wait(&[Channel::Input], NO_DEADLINE, |_| console::input_ready(0).then_some(()))?;
-        }
-        // With nobody else to run, the bytes may as well come straight to where they are wanted.
         loop {
+            if !self.is_alone() || self.has_deferred() {
+                self.wait(&[Channel::Input], NO_DEADLINE, |_| console::input_ready(0).then_some(()))?;
+            }
+            // With nobody else to run, the bytes may as well come straight to where they are wanted.
             match console::receive_user(range) {
                 Ok(bytes) => return Ok(bytes),
                 Err(Stop::Event) => self.interruption()?,

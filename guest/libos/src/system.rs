@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use pando_abi::virtual_registers::Window;
-use pando_abi::{Event, Registers, SpaceIndex};
+use pando_abi::{Event, EventSet, Registers, SpaceIndex};
 use pando_rt::hypercall::{NO_DEADLINE, exit};
 use pando_rt::{clock, console, events, registers};
 
@@ -79,6 +79,10 @@ pub struct System {
     pub traced: bool,
     /// What names this start of the cell, once somebody has asked.
     pub boot_id: Option<[u8; 16]>,
+    /// The generation that this has taken note of being.
+    generation: u64,
+    /// Events that wait until nothing is half done.
+    deferred: EventSet,
     /// The thread whose line of the trace is not complete.
     pub unfinished: Option<ThreadNumber>,
     /// What is to be done to the context once the system call is over.
@@ -103,6 +107,8 @@ impl System {
             network: None,
             traced: false,
             boot_id: None,
+            generation: registers::identity().generation,
+            deferred: EventSet::NONE,
             unfinished: None,
             effect: None,
             others: Others::new(now),
@@ -315,6 +321,7 @@ impl System {
         if events.contains(Event::Timer) {
             self.expire_timers();
         }
+        self.defer(events);
     }
 
     /// Lets the network do what it can, and wakes whom that concerns.

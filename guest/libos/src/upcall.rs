@@ -55,6 +55,9 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
     loop {
         if matches!(system.thread.stage, Stage::Runs) && !system.process.stopped {
             delivery::deliver(system, context);
+            if system.settle() {
+                continue;
+            }
             if !system.makes_way() {
                 return;
             }

@@ -40,6 +40,11 @@ pub fn take() -> EventSet {
     if noted().is_empty() { EventSet::NONE } else { EventSet(HOT.tail.noted.swap(0, Ordering::Relaxed)) }
 }
 
+/// Forgets an event that was noted and not taken.
+pub fn forget(event: Event) {
+    HOT.tail.noted.fetch_and(!EventSet::NONE.with(event).0, Ordering::Relaxed);
+}
+
 /// Whether something was noted that ends waiting for the console.
 #[must_use]
 pub(crate) fn disturb() -> bool {
@@ -86,6 +91,6 @@ pub fn set_timer(deadline: u64) {
 }
 
 /// Makes no event of a timer come that was set before: a clone's timer is not its template's.
-pub(crate) fn forget_timer() {
+pub fn forget_timer() {
     set_timer(NO_DEADLINE);
 }

@@ -45,6 +45,12 @@ impl CellImage {
         self.memory.disks.len()
     }
 
+    /// Whether the cell, or one that it is a clone of, was frozen as it stood ([`crate::Kernel::freeze_as_it_stands`]): nothing promises that its clones' random numbers are distinct.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        self.carried.forced
+    }
+
     /// Makes every check that does not depend on where the cell is to be.
     ///
     /// # Errors
@@ -85,6 +91,7 @@ pub(crate) struct Carried {
     pub(crate) generation: u64,
     pub(crate) clone_index: u64,
     pub(crate) clones_made: u64,
+    pub(crate) forced: bool,
     pub(crate) host_name: String,
 }
 

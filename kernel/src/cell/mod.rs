@@ -130,6 +130,10 @@ pub struct Cell {
     pub(crate) window: Option<[u16; 2]>,
     pub(crate) identity: Identity,
     pub(crate) clones_made: u64,
+    /// It, or one that it is a clone of, was frozen as it stood: nothing promises that clones' random numbers are distinct.
+    pub(crate) forced: bool,
+    /// It shall freeze as it stands, before its next instruction.
+    pub(crate) halts: bool,
     /// The template that learns from what it touches.
     pub(crate) teaches: Option<CellId>,
     /// Whether the operator knows it as a template: frozen, it is then no victim when memory is short.
@@ -162,6 +166,8 @@ impl Cell {
             window: None,
             identity: Identity { generation: 0, clone_index: 0, host_name, card: Card::default(), stale: true },
             clones_made: 0,
+            forced: false,
+            halts: false,
             teaches: None,
             is_template: false,
             doom: None,
@@ -207,16 +213,17 @@ impl Cell {
             generation: self.identity.generation,
             clone_index: self.identity.clone_index,
             clones_made: self.clones_made,
+            forced: self.forced,
             host_name: self.identity.host_name.clone(),
         }
     }
 
     /// Becomes what was carried over from elsewhere.
     pub(crate) fn carry(&mut self, carried: Carried) {
-        let Carried { context, vector, resumption, events, window, generation, clone_index, clones_made, host_name } = carried;
+        let Carried { context, vector, resumption, events, window, generation, clone_index, clones_made, forced, host_name } = carried;
         // It is plugged in anew, or nowhere.
         self.identity = Identity { generation, clone_index, host_name, card: Card::default(), stale: true };
         (self.context, self.vector, self.resumption) = (context, vector, resumption);
-        (self.events, self.window, self.clones_made) = (events, window, clones_made);
+        (self.events, self.window, self.clones_made, self.forced) = (events, window, clones_made, forced);
     }
 }

@@ -67,6 +67,17 @@ impl Cell {
         Ok(())
     }
 
+    /// Takes an event back that was not delivered.
+    pub(crate) fn withdraw(&mut self, frames: &mut Frames, event: Event) {
+        let others = EventSet(!EventSet::NONE.with(event).0);
+        self.events = EventSet(self.events.0 & others.0);
+        let pending = EventSet(self.control(frames).pending);
+        if pending.contains(event) {
+            // The page was made the cell's own before it was entered.
+            let _ = self.set_word(frames, offset::PENDING, pending.0 & others.0);
+        }
+    }
+
     /// Makes the upcall for what is pending, if the cell may be interrupted.
     ///
     /// # Errors

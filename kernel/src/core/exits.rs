@@ -9,10 +9,10 @@ use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
 use crate::memory::obstacle::Obstacle;
 use crate::memory::{Access, Fault, Shortage, Wanted};
-use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
+use pando_abi::{Event, Refusal};
 use pando_machine::{Exception, Exit, Nanos, Root};
 
 /// What the worker does next.
@@ -45,6 +45,8 @@ pub(super) enum Leave {
     AwaitingFlush,
     /// It is a template now.
     Frozen,
+    /// It is a template now, as it stood; its vector state lives.
+    Stopped,
     /// It has ended.
     Ended(End),
 }
@@ -79,6 +81,9 @@ impl State {
                 Next::Resume => {}
                 next => return Err(next),
             }
+        }
+        if self.running(id).0.cell.halts {
+            return Err(self.halt(id, now));
         }
         if self.running(id).0.cell.unconfirmed.is_some() {
             return self.entry(id, now);
@@ -234,7 +239,10 @@ impl State {
             // What it has said before is its own, not that of its clones.
             Operation::Freeze => match self.serve_rings(id, now) {
                 Ok(()) => {
-                    self.running(id).0.cell.resumption = Resumption::WithGeneration;
+                    let (occupant, frames) = self.running(id);
+                    occupant.cell.resumption = Resumption::WithGeneration;
+                    // Its clones were not asked.
+                    occupant.cell.withdraw(frames, Event::Freeze);
                     Next::Leave(Leave::Frozen)
                 }
                 Err(error) => {
@@ -327,7 +335,7 @@ impl State {
     }
 
     /// The kernel could not copy what it must before the cell goes on.
-    fn delayed(&mut self, id: CellId, error: CopyError) -> Next {
+    pub(super) fn delayed(&mut self, id: CellId, error: CopyError) -> Next {
         match error {
             CopyError::Absent(wanted) => Next::Read(wanted),
             CopyError::Shortage(shortage) => self.short(id, shortage),
@@ -336,7 +344,7 @@ impl State {
     }
 
     /// A page that the cell cannot go on without could not be had.
-    fn short(&mut self, id: CellId, shortage: Shortage) -> Next {
+    pub(super) fn short(&mut self, id: CellId, shortage: Shortage) -> Next {
         if let Some(next) = self.remedy(id, shortage) {
             return next;
         }

@@ -12,6 +12,7 @@
 mod duties;
 mod exits;
 mod foresight;
+mod freezing;
 mod networking;
 mod operator;
 mod reading;

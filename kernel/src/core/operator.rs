@@ -437,7 +437,7 @@ impl Kernel {
     }
 
     /// Makes an event happen to a cell after `change`, and the cell look.
-    fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
+    pub(super) fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         change(&mut occupant.cell);
@@ -475,28 +475,6 @@ impl Kernel {
     /// What an ended cell came to, and forgets it; `None` while it lives.
     pub fn collect(&self, id: CellId) -> Option<Outcome> {
         self.shared.lock().forget(id)
-    }
-
-    /// Waits until a cell has become a template, and keeps it as one.
-    ///
-    /// # Errors
-    /// It ended instead.
-    pub fn wait_frozen(&self, id: CellId) -> Result<(), OperatorError> {
-        let mut state = self.shared.lock();
-        loop {
-            match state.living(id) {
-                Some((occupant, _)) if occupant.cell.state == CellState::Frozen => {
-                    occupant.cell.is_template = true;
-                    return Ok(());
-                }
-                Some(_) => {}
-                None => {
-                    let end = state.outcome(id).map(|outcome| outcome.end.clone());
-                    return Err(end.map_or(OperatorError::NoSuchCell, OperatorError::Ended));
-                }
-            }
-            state = self.shared.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
-        }
     }
 
     /// The host's end of a cell's console; stays readable after the cell's end.

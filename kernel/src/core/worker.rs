@@ -149,7 +149,7 @@ impl Worker {
                     drop(state);
                     state = shared.duties(shared.lock());
                     if shared.machine.now() >= quantum_end {
-                        self.leave(shared, &mut state, id, Leave::Preempted);
+                        self.leave(&mut state, id, Leave::Preempted);
                         return state;
                     }
                 }
@@ -158,7 +158,7 @@ impl Worker {
                         let ran = shared.machine.now().since(started);
                         state.running(id).0.cell.rest = quantum.min(QUANTUM).saturating_sub(ran);
                     }
-                    self.leave(shared, &mut state, id, leave);
+                    self.leave(&mut state, id, leave);
                     return state;
                 }
             }
@@ -187,8 +187,8 @@ impl Worker {
     }
 
     /// Takes a cell off the vCPU.
-    fn leave(&mut self, shared: &Shared, state: &mut State, id: CellId, leave: Leave) {
-        if matches!(leave, Leave::Preempted | Leave::AwaitingFlush) && self.shared.vector_owners {
+    fn leave(&mut self, state: &mut State, id: CellId, leave: Leave) {
+        if matches!(leave, Leave::Preempted | Leave::AwaitingFlush | Leave::Stopped) && self.shared.vector_owners {
             match self.vcpu.save_vector() {
                 Ok(saved) => state.running(id).0.cell.vector = Vector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
@@ -207,16 +207,14 @@ impl Worker {
                 state.running(id).0.cell.state = CellState::AwaitingFlush;
                 state.flushes.awaited_by.push(id);
             }
-            Leave::Frozen => {
-                let (occupant, _) = state.running(id);
-                occupant.cell.state = CellState::Frozen;
-                // It will not say anything any more.
-                occupant.close();
-                shared.changed.notify_all();
-            }
+            Leave::Frozen => state.freeze(id),
+            Leave::Stopped => state.stop(id),
             Leave::Ended(end) => state.end(id, end),
         }
-        // An end that was asked for while the cell was leaving.
+        // What was asked for while the cell was leaving.
+        if state.living(id).is_some_and(|(occupant, _)| occupant.cell.halts && matches!(occupant.cell.state, CellState::Idle { .. })) {
+            state.stop(id);
+        }
         if let Some(end) = state.living(id).and_then(|(occupant, _)| occupant.cell.doom.take()) {
             state.end(id, end);
         }

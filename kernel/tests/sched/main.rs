@@ -7,6 +7,7 @@ mod cell;
 
 mod ends;
 mod fairness;
+mod freezing;
 mod policies;
 mod pressure;
 mod share;

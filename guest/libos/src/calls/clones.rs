@@ -26,7 +26,7 @@ pub fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
     let message = read(ranges)?;
     let line = message.trim_ascii_end();
     if line == READY {
-        system.freeze();
+        system.ready();
     } else {
         say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?;
     }

@@ -4,20 +4,43 @@
 //! Wherever this is called, every thread stands in the program's own code, in a call that is made again, or in the call that asked for it; nothing of the libOS is half done.
 
 use pando_abi::note::options;
-use pando_rt::{console, hypercall, memory};
+use pando_abi::{Event, EventSet};
+use pando_rt::{console, events, hypercall, memory, registers};
 
 use super::System;
 use crate::wait::Channel;
 
 impl System {
-    /// Becomes a template where the operator wants one, and returns in each of its clones; otherwise returns at once.
-    pub fn freeze(&mut self) {
-        if memory::arguments().header.options & options::TEMPLATE == 0 {
-            return;
+    /// The program says that it is ready: becomes a template where the operator wants one, and returns in each of its clones; otherwise returns at once.
+    pub fn ready(&mut self) {
+        if memory::arguments().header.options & options::TEMPLATE != 0 {
+            self.freeze();
         }
+    }
+
+    /// Does what had to wait until nothing is half done: becomes a template if the operator has asked for it, and takes note of a freeze that nobody here took part in. Says whether there was anything.
+    pub(crate) fn settle(&mut self) -> bool {
+        let deferred = core::mem::take(&mut self.deferred);
+        if deferred.contains(Event::Freeze) {
+            self.freeze();
+        } else if deferred.contains(Event::Generation) && registers::identity().generation != self.generation {
+            events::forget_timer();
+            self.go_on();
+        }
+        !deferred.is_empty()
+    }
+
+    /// Whether something waits until nothing is half done.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    fn freeze(&mut self) {
         self.charge();
         // What was said is the template's to say.
         console::flush();
+        // It is about to be granted.
+        events::forget(Event::Freeze);
         hypercall::freeze();
         self.go_on();
     }
@@ -25,6 +48,7 @@ impl System {
     /// What is to be done first in a clone. Random numbers come from the clone's own entropy as soon as one is asked for ([`crate::random`]), and the clock goes on where it stood
     /// ([`pando_rt::clock`]).
     fn go_on(&mut self) {
+        self.generation = registers::identity().generation;
         console::begin_anew();
         self.terminal.ended = false;
         self.files.saw_clone();
@@ -35,6 +59,13 @@ impl System {
         self.notice();
         self.wake(Channel::Generation);
         self.wake(Channel::Input);
+        self.wake_noted();
         self.watch_timers();
+    }
+
+    /// Keeps events for later that must not come when something is half done.
+    pub(super) fn defer(&mut self, events: EventSet) {
+        let kept = EventSet::NONE.with(Event::Freeze).with(Event::Generation);
+        self.deferred = EventSet(self.deferred.0 | events.0 & kept.0);
     }
 }

@@ -147,6 +147,7 @@ impl System {
     fn next(&mut self) -> ThreadNumber {
         loop {
             self.notice();
+            self.settle();
             // A process that a signal has ended leaves its files outside of any call.
             self.wake_noted();
             if let Some(next) = self.others.queue.pop_front() {

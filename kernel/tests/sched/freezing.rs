@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operator makes templates of running cells: it asks, and stops those that do not listen as they stand.
+
+use crate::cell::{application, control, exit, set_control, with_handlers};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::virtual_registers::Control;
+use pando_abi::{Event, Hypercall, MapFlags, Permissions};
+use pando_kernel::cell::State;
+use pando_kernel::sched::Gatekeeper;
+use pando_kernel::{CellId, Config, End, OperatorError, Share};
+use pando_machine::PageCount;
+use pando_testing::asm::Register::{R12, R13, R14, Rax, Rbx, Rdi, Rsi};
+use pando_testing::asm::{Asm, Condition};
+use pando_testing::lab::{DATA, Lab, QUOTA};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// Where a cell looks whether it shall end.
+const FLAG: u64 = DATA;
+/// Pages that it writes in turn.
+const PAGES: u64 = DATA + 0x1000;
+/// Pages that it maps and unmaps.
+const CHURN: u64 = 0x4000_0000;
+/// What it keeps in a vector register.
+const KEPT: u64 = 0x0123_4567_89ab_cdef;
+
+/// A gatekeeper that lets nobody in.
+struct Closed;
+
+impl Gatekeeper for Closed {
+    fn ask(&mut self, _: CellId) {}
+
+    fn admit(&mut self, _: PageCount) -> Option<CellId> {
+        None
+    }
+
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+}
+
+/// A cell that counts, writes each count to the next of some pages and reads the page before it, until its flag is set; in each round it does `between`. Ends with status 0 if all is as it was left: the
+/// pages, the registers, and what lies in a vector register.
+fn counter(lab: &Lab, between: impl FnOnce(&mut Asm)) -> CellId {
+    lab.launch(|asm| {
+        let (bad, good) = (asm.label(), asm.label());
+        asm.mov_imm(Rax, KEPT).set_xmm0().mov_imm(R12, 0);
+        let start = asm.here();
+        // The page after the last one that was written: 16 of them.
+        asm.inc(R12).mov_imm(R13, 15).and(R13, R12).mov_imm(R14, PAGES);
+        for _ in 0..12 {
+            asm.add(R13, R13);
+        }
+        asm.add(R14, R13).store(R14, 0, R12).load(Rax, R14, 0).cmp(Rax, R12).jump_if(Condition::NotZero, bad);
+        between(asm);
+        asm.load(Rax, R14, 0).cmp(Rax, R12).jump_if(Condition::NotZero, bad);
+        asm.mov_imm(Rax, KEPT).mov(R13, Rax).get_xmm0().cmp(Rax, R13).jump_if(Condition::NotZero, bad);
+        asm.mov_imm(Rbx, FLAG).load(Rax, Rbx, 0).test(Rax, Rax).jump_if(Condition::NotZero, good).jmp(start);
+        asm.bind(bad).call_kernel(exit(1)).bind(good).call_kernel(exit(0));
+    })
+}
+
+/// Freezes a cell as it stands, and has two clones come to their good end, one after the other and then a clone of a clone.
+fn stop(lab: &mut Lab, id: CellId) {
+    lab.kernel.freeze_as_it_stands(id).expect("it was started");
+    while !lab.kernel.wait_frozen_for(id, Duration::ZERO).expect("it does not end") {
+        assert!(lab.turn(0), "it is never stopped");
+    }
+    assert_eq!(lab.kernel.is_forced(id), Ok(true));
+    for _ in 0..2 {
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        lab.kernel.write(clone, FLAG, &[1]).expect("it does not run");
+        lab.kernel.start(clone).expect("it was not started before");
+        assert_eq!(lab.finish(clone).end, End::Exited { status: 0 });
+    }
+}
+
+#[test]
+fn a_cell_is_stopped_wherever_it_stands_and_its_clones_go_on() {
+    for mut lab in Lab::both() {
+        let before = lab.kernel.free();
+        // Somebody else, so that quanta end.
+        let neighbour = counter(&lab, |_| ());
+        let flags = MapFlags { eager: true, ..MapFlags::lazy(Permissions::READ_WRITE) }.bits();
+        for turns in 0..12 {
+            // It faults, and is preempted between the pieces of calls; each clone writes pages that the template has.
+            let id = counter(&lab, |asm| {
+                asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: CHURN, pages: 1500, flags });
+                asm.mov_imm(Rbx, CHURN + 1499 * 4096).store(Rbx, 0, R12);
+                asm.call_kernel(Hypercall::Unmap { space: CURRENT_SPACE, address: CHURN, pages: 1500 });
+            });
+            (0..turns).for_each(|_| _ = lab.turn(0));
+            stop(&mut lab, id);
+            lab.kernel.end(id, End::Killed).expect("it lives");
+            lab.kernel.collect(id);
+        }
+        lab.kernel.end(neighbour, End::Killed).expect("it lives");
+        lab.kernel.collect(neighbour);
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn a_cell_that_waits_is_stopped_at_once() {
+    let idle = |asm: &mut Asm| {
+        // Idling takes the vector registers.
+        asm.call_kernel(Hypercall::Idle { deadline: u64::MAX }).mov_imm(Rax, KEPT).set_xmm0();
+    };
+    for mut lab in Lab::both() {
+        let id = counter(&lab, idle);
+        lab.run_all();
+        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        assert_eq!(lab.kernel.inspect(id).map(|(state, ..)| state), Ok(State::Frozen));
+        // Once is enough.
+        stop(&mut lab, id);
+        assert_eq!(lab.kernel.start(id), Err(OperatorError::Busy(State::Frozen)));
+    }
+    for mut lab in Lab::each(PageCount(1 << 14), || Config { gatekeeper: Box::new(Closed), ..Config::default() }) {
+        let id = counter(&lab, |_| ());
+        lab.run_all();
+        lab.kernel.freeze_as_it_stands(id).expect("it waits to be let in");
+        assert_eq!(lab.kernel.wait_frozen_for(id, Duration::ZERO), Ok(true));
+    }
+    for mut lab in Lab::both() {
+        let id = counter(&lab, |_| ());
+        lab.kernel.set_share(id, Share::new(0.05).expect("a part")).expect("it lives");
+        while !matches!(lab.kernel.inspect(id).expect("it lives").0, State::Spent { .. }) {
+            lab.turn(0);
+        }
+        stop(&mut lab, id);
+    }
+}
+
+#[test]
+fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
+    for mut lab in Lab::both() {
+        let spin = |asm: &mut Asm| {
+            let again = asm.here();
+            asm.jmp(again);
+        };
+        let id = lab.launch(spin);
+        // Inside its libOS for ever.
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        (0..5).for_each(|_| _ = lab.turn(0));
+        assert_eq!(lab.kernel.wait_frozen_for(id, Duration::from_millis(1)), Ok(false));
+        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        lab.run_all();
+        assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), lab.kernel.is_forced(id)), (Ok(true), Ok(true)));
+        // Its clones are as deaf, and can be stopped as well.
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        assert_eq!(lab.kernel.freeze_as_it_stands(clone), Err(OperatorError::Busy(State::New)));
+        lab.kernel.start(clone).expect("it was not started before");
+        lab.turn(0);
+        lab.kernel.freeze_as_it_stands(clone).expect("it was started");
+        lab.run_all();
+        assert_eq!(lab.kernel.wait_frozen(clone), Ok(()));
+        // One that ends instead says why.
+        let ending = lab.launch(|asm| _ = asm.call_kernel(exit(3)));
+        lab.kernel.ask_to_freeze(ending).expect("it lives");
+        lab.run_all();
+        assert_eq!(lab.kernel.wait_frozen(ending), Err(OperatorError::Ended(End::Exited { status: 3 })));
+        assert_eq!(lab.kernel.freeze_as_it_stands(ending), Err(OperatorError::NoSuchCell));
+    }
+}
+
+/// A cell at level 0 that loops, and freezes at any event; its clones end with the events that were pending after that.
+fn obedient(lab: &Lab) -> CellId {
+    let assembled = |build: fn(&mut Asm)| {
+        let mut asm = Asm::new();
+        build(&mut asm);
+        asm.finish()
+    };
+    let spin = assembled(|asm| {
+        let again = asm.here();
+        asm.jmp(again);
+    });
+    let freeze = assembled(|asm| {
+        use pando_abi::layout::VIRTUAL_REGISTERS;
+        asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).store_imm(Rbx, 4, 0).call_kernel(Hypercall::Freeze {});
+        asm.mov_imm(Rbx, VIRTUAL_REGISTERS).load(Rdi, Rbx, 0).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
+    });
+    let id = lab.cell(&with_handlers(&spin, &[], &freeze));
+    set_control(lab, id, &application());
+    lab.kernel.start(id).expect("it was not started before");
+    id
+}
+
+#[test]
+fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
+    let generation = 1 << Event::Generation as u64;
+    for mut lab in Lab::both() {
+        let id = obedient(&lab);
+        lab.turn(0);
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        // Asked twice, and once more when it has done so.
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.run_all();
+        assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(false)));
+        lab.kernel.freeze_as_it_stands(id).expect("it lives");
+        assert_eq!(lab.kernel.is_forced(id), Ok(false));
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        lab.kernel.start(clone).expect("it was not started before");
+        assert_eq!(lab.finish(clone).end, End::Exited { status: generation });
+        // One that hears of it inside its libOS, and freezes for another reason before it looks.
+        let id = obedient(&lab);
+        lab.kernel.raise(id, Event::Terminate);
+        lab.kernel.raise(id, Event::Freeze);
+        lab.run_all();
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        let Control { pending, .. } = control(&lab, clone);
+        assert_eq!(pending & 1 << Event::Freeze as u64, 0);
+    }
+}
+
+#[test]
+fn a_template_that_was_stopped_says_so_for_ever() {
+    for mut lab in Lab::both() {
+        let forced = obedient(&lab);
+        lab.turn(0);
+        lab.kernel.freeze_as_it_stands(forced).expect("it was started");
+        lab.run_all();
+        lab.kernel.wait_frozen(forced).expect("it was stopped");
+        // What freezes by itself later is made of it.
+        let clone = lab.kernel.clone_cell(forced, QUOTA).expect("a template can be cloned");
+        lab.kernel.start(clone).expect("it was not started before");
+        lab.run_all();
+        lab.kernel.wait_frozen(clone).expect("it hears that it is a clone");
+        let image = lab.kernel.export(clone, &mut |_, _| ControlFlow::Continue(())).expect("it is a template");
+        assert_eq!((image.is_forced(), lab.kernel.is_forced(clone)), (true, Ok(true)));
+        let own = obedient(&lab);
+        lab.kernel.ask_to_freeze(own).expect("it lives");
+        lab.run_all();
+        let image = lab.kernel.export(own, &mut |_, _| ControlFlow::Continue(())).expect("it is a template");
+        assert!(!image.is_forced());
+    }
+}
