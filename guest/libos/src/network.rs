@@ -154,6 +154,23 @@ impl Network {
         Some(Network { sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
     }
 
+    /// Ends it, because the card is gone: connections break, and those that were not begun yet will not be.
+    pub fn close(self, sockets: &mut Sockets) {
+        drop(sockets.outside.take_back());
+        sockets.forget_card();
+        while let Some(wish) = sockets.next_wish() {
+            if let Wish::Connect { far, .. } = wish {
+                sockets.failed(far, Errno::ENETUNREACH);
+                sockets.forget_far(far);
+            }
+        }
+        for far in self.connections.into_keys() {
+            sockets.failed(far, Errno::ECONNRESET);
+            sockets.forget_far(far);
+        }
+        drop(sockets.take_stirred());
+    }
+
     /// Whether all has been said and heard that sockets which are closed left to say.
     #[must_use]
     pub fn is_said(&self, sockets: &Sockets) -> bool {

@@ -44,6 +44,7 @@ impl Kernel {
     /// # Errors
     /// The cell runs or has a card, or the network has no address left.
     pub fn plug(&self, id: CellId, network: NetworkId, link: Link) -> Result<Addresses, OperatorError> {
+        self.copy(id, |cell, frames| Card::empty_rings(frames, &mut cell.memory))?;
         let mut state = self.shared.lock();
         state.at_rest(id)?;
         if state.living(id).is_some_and(|(occupant, _)| occupant.card.is_some()) {

@@ -70,6 +70,21 @@ impl Card {
         Card { port, transmit, receive, sent: 0, filled: 0, owes_news: false }
     }
 
+    /// Empties the rings for a card that is about to be plugged in: where the source of a clone had one, they are not.
+    ///
+    /// # Errors
+    /// No memory for their page, or it is a block of a disk that must be read first.
+    pub(crate) fn empty_rings(frames: &mut Frames, memory: &mut SpaceSet) -> Result<(), CopyError> {
+        let mut rings = [0; size_of::<NetworkRings>()];
+        memory.read(frames, NETWORK_RINGS, &mut rings, Behalf::Operator)?;
+        // Most have none to empty, and a page that is written is a page more.
+        if rings.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        rings.fill(0);
+        memory.write(frames, NETWORK_RINGS, &rings, Behalf::Operator)
+    }
+
     /// Moves what can be moved, in pieces of [`CARD_PIECE`]; `true` if the cell should look, because frames have arrived or a full ring has room again, and so if there is more: a cell with an event does not
     /// idle.
     ///

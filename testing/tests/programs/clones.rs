@@ -3,11 +3,12 @@
 
 use crate::{APPLETS, ARENA, QUOTA, common};
 use pando_kernel::cell::State;
-use pando_kernel::{Config, Kernel};
+use pando_kernel::{CellId, Config, Kernel};
 use pando_launch::{Calls, Program, Root};
 use pando_machine::kvm::Omit;
 use pando_testing::lab::{Lab, kvm_is_there};
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// A template that a script becomes, and what clones of it are given.
 pub struct Grove {
@@ -130,4 +131,83 @@ fn clones_leave_nothing() {
         assert_eq!(grove.said(&[]), "1 2 3\n");
     }
     assert_eq!(free(&grove.lab.kernel), before);
+}
+
+/// A program whose input stays open, driven until it waits for something that will not come by itself, or for so many turns.
+fn begin(lab: &mut Lab, root: &Root, program: &Program, turns: u32) -> CellId {
+    let cell = program.prepare(&lab.kernel, root).expect("room for a cell");
+    lab.kernel.start(cell).expect("it was not started before");
+    (0..turns).all(|_| lab.turn(0));
+    cell
+}
+
+/// Freezes a program from outside, and says what each of some clones says that is given this to read.
+fn said_by_clones(lab: &mut Lab, root: &Root, cell: CellId, program: &Program, input: &[u8]) -> Vec<String> {
+    while !lab.kernel.wait_frozen_for(cell, Duration::ZERO).expect("it does not end") {
+        assert!(lab.turn(0), "it waits for ever");
+    }
+    let template = root.frozen(cell);
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        let cell = program.prepare(&lab.kernel, &template).expect("room for a cell");
+        let port = lab.kernel.console(cell).expect("it has a console");
+        assert!(port.send(input));
+        port.close_input();
+        lab.kernel.start(cell).expect("it was not started before");
+        said.push(common::said(lab, cell, &port));
+    }
+    said
+}
+
+#[test]
+fn the_operator_freezes_a_program_that_waits_or_computes() {
+    if !kvm_is_there() {
+        return;
+    }
+    const ENDLESS: u32 = u32::MAX;
+    // Alone in a call that waits for input; beside a child that sleeps; computing, beside such a child.
+    let cases = [
+        ("read line; echo $line; head -c 16 /dev/urandom | sha256sum", ENDLESS, "word\n"),
+        ("sleep 1000 & read line; kill $!; echo $line; head -c 16 /dev/urandom | sha256sum", 100, "word\n"),
+        (
+            "sleep 1000 & i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; kill $!; echo $i; head -c 16 /dev/urandom | sha256sum",
+            2,
+            "200000\n",
+        ),
+    ];
+    for calls in both() {
+        for (script, turns, common) in cases {
+            let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
+            let root = common::root(&mut lab, &APPLETS, &[]);
+            let program = common::script(script, QUOTA, calls);
+            let cell = begin(&mut lab, &root, &program, turns);
+            assert_eq!(lab.kernel.ask_to_freeze(cell), Ok(()), "{script}: it has ended");
+            let said = said_by_clones(&mut lab, &root, cell, &program, b"word\n");
+            assert_eq!(lab.kernel.is_forced(cell), Ok(false));
+            let sums: HashSet<&str> = said.iter().map(|said| said.strip_prefix(common).expect("it goes on where it stood")).collect();
+            assert_eq!(sums.len(), said.len(), "{script}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn clones_of_a_program_that_was_stopped_as_it_stood_hear_that_they_are_clones() {
+    if !kvm_is_there() {
+        return;
+    }
+    const SCRIPT: &str = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; read line; echo $i $line; head -c 16 /dev/urandom | sha256sum";
+    for calls in both() {
+        let mut seen = HashSet::new();
+        for turns in 1..6 {
+            let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
+            let root = common::root(&mut lab, &APPLETS, &[]);
+            let program = common::script(SCRIPT, QUOTA, calls);
+            let cell = begin(&mut lab, &root, &program, turns);
+            lab.kernel.freeze_as_it_stands(cell).expect("it was started");
+            for said in said_by_clones(&mut lab, &root, cell, &program, b"word\n") {
+                assert!(said.starts_with("40000 word\n") && seen.insert(said.clone()), "{said}");
+            }
+            assert_eq!(lab.kernel.is_forced(cell), Ok(true));
+        }
+    }
 }

@@ -11,8 +11,19 @@ use super::System;
 use crate::errno::Errno;
 use crate::files::status::time;
 use crate::network::{self, Network};
+use crate::wait::Channel;
 
 impl System {
+    /// Leaves the network, and opens that of the card that the virtual registers show now, if there is one: a clone has none of its source's connections.
+    pub(super) fn connect_anew(&mut self) {
+        if let Some(network) = self.network.take() {
+            network.close(&mut self.files.sockets);
+            self.wake(Channel::Sockets);
+        }
+        // Without names for hosts it is as well off as most.
+        let _ = self.connect();
+    }
+
     /// Opens the network of the card that the virtual registers show, if there is one and it is not open, and says in files who resolves names and what the cell is called. Sockets
     /// that listen are reached by it from now on.
     ///

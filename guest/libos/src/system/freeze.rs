@@ -54,8 +54,7 @@ impl System {
         self.files.saw_clone();
         self.boot_id = None;
         self.traced = memory::arguments().header.options & options::TRACE != 0;
-        // Without names for hosts it is as well off as most.
-        let _ = self.connect();
+        self.connect_anew();
         self.notice();
         self.wake(Channel::Generation);
         self.wake(Channel::Input);

@@ -223,6 +223,12 @@ impl Sockets {
         self.next_port = GIVEN.start() + after % (GIVEN.end() - GIVEN.start());
     }
 
+    /// Takes note that there is no card any more.
+    pub fn forget_card(&mut self) {
+        self.outside.card = None;
+        self.outside.hosts.clear();
+    }
+
     /// Closes all sockets that somebody in the cell has.
     pub fn close_all(&mut self) {
         let near: Vec<SocketId> = self
