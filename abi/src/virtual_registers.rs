@@ -34,6 +34,8 @@ pub struct VirtualRegisters {
     pub window: Window,
     /// The network card; it changes with the generation.
     pub card: Card,
+    /// What the clock read when this cell's source was frozen as it stood; 0: that froze by itself. It changes with the generation.
+    pub stopped: u64,
 }
 
 const _: () = assert!(size_of::<VirtualRegisters>() <= PAGE_SIZE as usize);
@@ -214,6 +216,8 @@ pub mod offset {
     pub const WINDOW: usize = offset_of!(VirtualRegisters, window);
     /// Of the network card.
     pub const CARD: usize = offset_of!(VirtualRegisters, card);
+    /// Of [`VirtualRegisters::stopped`](super::VirtualRegisters::stopped).
+    pub const STOPPED: usize = offset_of!(VirtualRegisters, stopped);
 }
 
 impl Control {

@@ -40,6 +40,13 @@ pub(crate) fn go_on_from(moment: u64) {
     HOT.tail.behind.store(kernel().wrapping_sub(moment), Ordering::Relaxed);
 }
 
+/// The same where nobody here took part: from where the kernel says that it was stopped.
+pub fn go_on() {
+    if let Some(stopped) = registers::stopped() {
+        go_on_from(stopped.wrapping_sub(behind()));
+    }
+}
+
 /// A deadline as the kernel counts.
 pub(crate) fn to_kernel(deadline: u64) -> u64 {
     // Another kernel's clock may show less than the template's did.

@@ -82,6 +82,14 @@ pub fn identity() -> Identity {
     unsafe { addr_of!((*page()).identity).read_volatile() }
 }
 
+/// What the kernel's clock read when this cell's source was frozen as it stood. `None`: that froze by itself.
+#[must_use]
+pub fn stopped() -> Option<u64> {
+    // SAFETY: the page is mapped and aligned; any bytes are a word.
+    let stopped = unsafe { addr_of!((*page()).stopped).read_volatile() };
+    Some(stopped).filter(|stopped| *stopped != 0)
+}
+
 /// Counts a system call for the operator's report.
 pub fn count_call() {
     // SAFETY: the page is mapped and aligned, and only this side writes the word.

@@ -7,7 +7,7 @@ use crate::memory::BadImage;
 use crate::memory::image::MemoryImage;
 use pando_abi::EventSet;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DESCRIPTOR_BYTES};
-use pando_machine::{Context, VectorState};
+use pando_machine::{Context, Nanos, VectorState};
 use serde::{Deserialize, Serialize};
 
 /// Clones that a file may say were made, and generations that it may say there were: counting on does not overflow.
@@ -92,6 +92,8 @@ pub(crate) struct Carried {
     pub(crate) clone_index: u64,
     pub(crate) clones_made: u64,
     pub(crate) forced: bool,
+    #[serde(with = "moment")]
+    pub(crate) stopped: Option<Nanos>,
     pub(crate) host_name: String,
 }
 
@@ -127,6 +129,19 @@ mod vector {
         let Some(words) = Option::<Vec<u32>>::deserialize(deserializer)? else { return Ok(Vector::Dead) };
         let saved = VectorState::from_untrusted(&words);
         saved.map(Vector::Saved).ok_or_else(|| D::Error::custom("no CPU loads this vector state"))
+    }
+}
+
+mod moment {
+    use super::Nanos;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(moment: &Option<Nanos>, serializer: S) -> Result<S::Ok, S::Error> {
+        moment.map(|moment| moment.0).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Nanos))
     }
 }
 

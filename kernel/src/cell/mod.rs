@@ -132,6 +132,8 @@ pub struct Cell {
     pub(crate) clones_made: u64,
     /// It, or one that it is a clone of, was frozen as it stood: nothing promises that clones' random numbers are distinct.
     pub(crate) forced: bool,
+    /// When it was frozen as it stood; in a clone when its source was. `None`: that froze by itself, or not at all.
+    pub(crate) stopped: Option<Nanos>,
     /// It shall freeze as it stands, before its next instruction.
     pub(crate) halts: bool,
     /// The template that learns from what it touches.
@@ -167,6 +169,7 @@ impl Cell {
             identity: Identity { generation: 0, clone_index: 0, host_name, card: Card::default(), stale: true },
             clones_made: 0,
             forced: false,
+            stopped: None,
             halts: false,
             teaches: None,
             is_template: false,
@@ -194,6 +197,8 @@ impl Cell {
             clone_index: self.clones_made,
             clones_made: 0,
             events: self.events.with(pando_abi::Event::Generation),
+            // One that idles was never stopped; it may be a clone of one that was.
+            stopped: self.stopped.filter(|_| !matches!(self.state, State::Idle { .. })),
             ..self.carried()
         };
         self.clones_made += 1;
@@ -214,16 +219,19 @@ impl Cell {
             clone_index: self.identity.clone_index,
             clones_made: self.clones_made,
             forced: self.forced,
+            stopped: self.stopped,
             host_name: self.identity.host_name.clone(),
         }
     }
 
     /// Becomes what was carried over from elsewhere.
     pub(crate) fn carry(&mut self, carried: Carried) {
-        let Carried { context, vector, resumption, events, window, generation, clone_index, clones_made, forced, host_name } = carried;
+        let Carried { context, vector, resumption, events, window, generation, clone_index, clones_made, forced, stopped, host_name } =
+            carried;
         // It is plugged in anew, or nowhere.
         self.identity = Identity { generation, clone_index, host_name, card: Card::default(), stale: true };
         (self.context, self.vector, self.resumption) = (context, vector, resumption);
-        (self.events, self.window, self.clones_made, self.forced) = (events, window, clones_made, forced);
+        (self.events, self.window, self.clones_made) = (events, window, clones_made);
+        (self.forced, self.stopped) = (forced, stopped);
     }
 }

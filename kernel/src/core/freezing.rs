@@ -92,22 +92,25 @@ impl Kernel {
 }
 
 impl State {
-    /// Makes a cell that is on no vCPU a template.
+    /// Makes a cell that is on no vCPU a template, as it wants.
     pub(super) fn freeze(&mut self, id: CellId) {
-        if let Some((occupant, _)) = self.living(id) {
-            occupant.cell.state = CellState::Frozen;
-            // It will not say anything any more.
-            occupant.close();
-            self.news = true;
-        }
+        self.become_template(id, None);
     }
 
     /// The same as it stands.
     pub(super) fn stop(&mut self, id: CellId) {
-        if let Some((occupant, _)) = self.living(id) {
-            occupant.cell.forced = true;
-            self.freeze(id);
-        }
+        let now = self.frames.machine().now();
+        self.become_template(id, Some(now));
+    }
+
+    fn become_template(&mut self, id: CellId, stopped: Option<Nanos>) {
+        let Some((occupant, _)) = self.living(id) else { return };
+        let cell = &mut occupant.cell;
+        cell.forced |= stopped.is_some();
+        (cell.state, cell.stopped) = (CellState::Frozen, stopped);
+        // It will not say anything any more.
+        occupant.close();
+        self.news = true;
     }
 
     /// Brings a cell that is to freeze as it stands, and whose unfinished call is done, to where it can be cloned.

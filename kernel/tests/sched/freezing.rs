@@ -82,12 +82,12 @@ fn a_cell_is_stopped_wherever_it_stands_and_its_clones_go_on() {
         // Somebody else, so that quanta end.
         let neighbour = counter(&lab, |_| ());
         let flags = MapFlags { eager: true, ..MapFlags::lazy(Permissions::READ_WRITE) }.bits();
-        for turns in 0..12 {
+        for turns in 0..8 {
             // It faults, and is preempted between the pieces of calls; each clone writes pages that the template has.
             let id = counter(&lab, |asm| {
-                asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: CHURN, pages: 1500, flags });
-                asm.mov_imm(Rbx, CHURN + 1499 * 4096).store(Rbx, 0, R12);
-                asm.call_kernel(Hypercall::Unmap { space: CURRENT_SPACE, address: CHURN, pages: 1500 });
+                asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: CHURN, pages: 600, flags });
+                asm.mov_imm(Rbx, CHURN + 599 * 4096).store(Rbx, 0, R12);
+                asm.call_kernel(Hypercall::Unmap { space: CURRENT_SPACE, address: CHURN, pages: 600 });
             });
             (0..turns).for_each(|_| _ = lab.turn(0));
             stop(&mut lab, id);

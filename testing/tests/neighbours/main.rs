@@ -2,6 +2,7 @@
 //! Servers and clients of the host's software, each in a cell of its own, on one network. All tests share one kernel, whose vCPUs are threads.
 
 mod data;
+mod frozen;
 mod names;
 mod shells;
 mod streams;

@@ -103,10 +103,13 @@ impl World {
 
     /// Starts a script of the shell in a cell of its own; a line with `ready` in it says that it is ready.
     fn start(&self, script: &str, ready: &str) -> Running {
-        let Shared { kernel, root } = self.shared;
+        self.launch(&self.shared.root, &World::program(script), ready)
+    }
+
+    fn program(script: &str) -> Program {
         let variables =
             ["PATH=/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8", "HOME=/root", "TZ=UTC0"];
-        let program = Program {
+        Program {
             path: b"/bin/bash".to_vec(),
             directory: b"/tmp".to_vec(),
             arguments: ["bash", "-euo", "pipefail", "-c", script].map(|word| word.into()).to_vec(),
@@ -118,7 +121,12 @@ impl World {
             group: 0,
             memory: QUOTA,
             is_template: false,
-        };
+        }
+    }
+
+    /// Starts a program in a clone of a root; a line with `ready` in it says that it is ready.
+    fn launch(&self, root: &Root, program: &Program, ready: &str) -> Running {
+        let kernel = &self.shared.kernel;
         let id = program.prepare(kernel, root).expect("room for a cell");
         let addresses = kernel.plug(id, self.network, Link::default()).expect("it does not run yet");
         let port = kernel.console(id).expect("it has a console");
@@ -143,15 +151,42 @@ impl World {
 
     /// Starts a server; returns when it says that it listens.
     pub fn serve(&self, script: &str, ready: &str) -> Running {
-        let server = self.start(script, ready);
+        World::wait(script, self.start(script, ready))
+    }
+
+    fn wait(script: &str, server: Running) -> Running {
         let told = server.told.recv_timeout(PATIENCE);
         assert_eq!(told, Ok(Told::Ready), "{script}\ndoes not listen: {}", server.said());
         server
     }
 
+    /// Freezes what runs, which is asked to or stopped as it stands. Returns what its clones are made of.
+    pub fn freeze(&self, running: &Running, as_it_stands: bool) -> Root {
+        let Shared { kernel, root } = self.shared;
+        let asked = if as_it_stands { kernel.freeze_as_it_stands(running.id) } else { kernel.ask_to_freeze(running.id) };
+        assert_eq!(asked, Ok(()), "it has ended: {}", running.said());
+        assert_eq!(kernel.wait_frozen_for(running.id, PATIENCE), Ok(true), "it does not freeze: {}", running.said());
+        assert_eq!(kernel.is_forced(running.id), Ok(as_it_stands));
+        root.frozen(running.id)
+    }
+
+    /// A clone of what was frozen, which goes on.
+    pub fn resume(&self, frozen: &Root) -> Running {
+        self.launch(frozen, &World::program(""), "\0")
+    }
+
+    /// The same, when it has said that it is ready.
+    pub fn resume_server(&self, frozen: &Root, ready: &str) -> Running {
+        World::wait("a clone", self.launch(frozen, &World::program(""), ready))
+    }
+
     /// Runs a client to its end, which must be a good one. Returns what it says.
     pub fn run(&self, script: &str) -> String {
-        let client = self.start(script, "\0");
+        self.finish(script, self.start(script, "\0"))
+    }
+
+    /// The same with one that was started.
+    pub fn finish(&self, script: &str, client: Running) -> String {
         let told = client.told.recv_timeout(PATIENCE);
         assert_eq!(told, Ok(Told::Ended), "{script}\nhangs: {}", client.said());
         let outcome = client.kernel.wait(client.id).expect("it is known");

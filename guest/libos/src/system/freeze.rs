@@ -5,7 +5,7 @@
 
 use pando_abi::note::options;
 use pando_abi::{Event, EventSet};
-use pando_rt::{console, events, hypercall, memory, registers};
+use pando_rt::{clock, console, events, hypercall, memory, registers};
 
 use super::System;
 use crate::wait::Channel;
@@ -24,6 +24,7 @@ impl System {
         if deferred.contains(Event::Freeze) {
             self.freeze();
         } else if deferred.contains(Event::Generation) && registers::identity().generation != self.generation {
+            clock::go_on();
             events::forget_timer();
             self.go_on();
         }

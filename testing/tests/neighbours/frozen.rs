@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that the operator freezes while they run: their clones go on, each as itself.
+
+use crate::world::World;
+use std::collections::HashSet;
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A Python program, unbuffered.
+fn python(program: &str) -> String {
+    format!("cat > program <<'END'\n{program}\nEND\npython3 -u program")
+}
+
+/// Runs a program until it says `here`, freezes it, and returns what clones of it say to their end, two of them, of which nothing else is the same but for how it begins.
+fn clones(program: &str, as_it_stands: bool) -> Option<[String; 2]> {
+    let world = World::new(&[PYTHON])?;
+    let script = python(program);
+    let running = world.serve(&script, "here");
+    let frozen = world.freeze(&running, as_it_stands);
+    let said = [(); 2].map(|()| world.finish(&script, world.resume(&frozen)));
+    Some(said)
+}
+
+/// Checks that each clone says `common` first, and then something that no other says. The line that said `here` may end in the clones.
+fn check(said: &[String; 2], common: &str) {
+    let own: HashSet<&str> = said.iter().map(|said| said.trim_start().strip_prefix(common).unwrap_or_else(|| panic!("{said}"))).collect();
+    assert!(own.len() == 2 && own.iter().all(|own| own.trim().len() == 32), "{said:?}");
+}
+
+#[test]
+fn one_that_sleeps_or_computes_goes_on() {
+    let sleeps = "
+import os, time
+before, start = os.urandom(16), time.monotonic()
+print('here')
+time.sleep(1)
+print('slept', time.monotonic() - start >= 1)
+print(os.urandom(16).hex())
+";
+    let computes = "
+import os
+print('here')
+total = 0
+for number in range(20_000_000):
+    total += number
+print(total)
+print(os.urandom(16).hex())
+";
+    for (program, common) in [(sleeps, "slept True\n"), (computes, "199999990000000\n")] {
+        for as_it_stands in [false, true] {
+            if let Some(said) = clones(program, as_it_stands) {
+                check(&said, common);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_clock_stands_still_while_it_is_frozen() {
+    let program = "
+import time
+def moved(): return time.time() - time.monotonic()
+before = moved()
+print('here')
+time.sleep(1)
+print(moved() - before)
+";
+    for as_it_stands in [false, true] {
+        let Some(said) = clones(program, as_it_stands) else { return };
+        // The second clone begins when the first has ended.
+        let [first, second] = said.map(|said| said.trim().parse::<f64>().unwrap_or_else(|_| panic!("{said}")));
+        assert!(0.0 < first && first < second, "the time of day has moved by {first} and {second} seconds");
+    }
+}
+
+/// Threads that wait in every way there is, and one that wakes them in the end.
+const WAITING: &str = "
+import os, queue, selectors, socket, subprocess, threading, time
+said = queue.Queue()
+def does(name):
+    def start(action):
+        def run():
+            action()
+            said.put(name)
+        threading.Thread(target=run).start()
+        return action
+    return start
+listener = socket.create_server(('127.0.0.1', 7))
+pipe, near = os.pipe(), socket.socketpair()
+event, child = threading.Event(), subprocess.Popen(['sleep', '1'])
+selector = selectors.EpollSelector()
+selector.register(near[0], selectors.EVENT_READ)
+@does('accept')
+def _(): listener.accept()
+@does('read')
+def _(): os.read(pipe[0], 1)
+@does('epoll')
+def _(): selector.select()
+@does('futex')
+def _(): event.wait()
+@does('child')
+def _(): child.wait()
+@does('sleep')
+def _(): time.sleep(1)
+print('here')
+time.sleep(1)
+socket.create_connection(('127.0.0.1', 7)); os.write(pipe[1], b'x'); near[1].send(b'x'); event.set()
+print(*sorted(said.get() for _ in range(6)))
+print(os.urandom(16).hex())
+";
+
+#[test]
+fn threads_wait_on_in_clones() {
+    for as_it_stands in [false, true] {
+        if let Some(said) = clones(WAITING, as_it_stands) {
+            check(&said, "accept child epoll futex read sleep\n");
+        }
+    }
+}
+
+/// A server with a thread for each client, and one of its own that has a connection to outside.
+const SERVER: &str = "
+import http.server, os, socket, sys, threading
+def watch(host):
+    connection = socket.create_connection((host, 80))
+    try:
+        connection.recv(1)
+    except ConnectionError as error:
+        print(type(error).__name__)
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_GET(self):
+        body = (os.urandom(16).hex() + '\\n').encode()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+server = http.server.ThreadingHTTPServer(('', 80), Handler)
+if HOST: threading.Thread(target=watch, args=[HOST]).start()
+print('here')
+server.serve_forever()
+";
+
+#[test]
+fn a_server_serves_on_under_the_addresses_of_each_clone() {
+    let Some(world) = World::new(&[PYTHON, "/usr/bin/curl"]) else { return };
+    let other = world.serve(&python(&SERVER.replace("HOST", "''")), "here");
+    let server = world.serve(&python(&SERVER.replace("HOST", &format!("'{}'", other.addresses.v4))), "here");
+    let ask = |host| world.run(&format!("curl -sS http://{host}/"));
+    let mut seen = HashSet::from([ask(server.addresses.v4), ask(other.addresses.v4)]);
+    let frozen = world.freeze(&server, false);
+    // Its template's connection is not its own.
+    let clones = [(); 2].map(|()| world.resume_server(&frozen, "ConnectionResetError"));
+    for clone in &clones {
+        assert_ne!(clone.addresses.v4, server.addresses.v4);
+        for _ in 0..2 {
+            assert!(seen.insert(ask(clone.addresses.v4)), "two clones say the same");
+        }
+    }
+    assert!(seen.insert(ask(other.addresses.v4)) && seen.iter().all(|said| said.len() == 33));
+}
