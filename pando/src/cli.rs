@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be typed.
 
+use crate::client::{Kill, Logs};
 use crate::clone::Clone;
 use crate::help;
 use crate::host::{self, Variable};
@@ -8,7 +9,7 @@ use crate::network::{Net, NetParser};
 use crate::options::{StatsFormat, User, Volume};
 use crate::service::Serve;
 use crate::size::Size;
-use crate::template;
+use crate::templates;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use pando_gateway::{Forward, Rule};
@@ -40,10 +41,32 @@ pub(crate) enum Command {
     /// Start programs once, to be cloned ever after
     Template {
         #[command(subcommand)]
-        command: template::Command,
+        command: templates::Command,
     },
     /// Keep templates and cells in one process, for programs that ask at a socket (HTTP and JSON)
     Serve(Serve),
+    /// List the cells of `pando serve`
+    Ps {
+        /// Those that have ended, too
+        #[arg(short = 'a', long)]
+        all: bool,
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what a cell of `pando serve` said
+    Logs(Logs),
+    /// End cells of `pando serve`
+    Kill(Kill),
+    /// Say what `pando serve` has, or what one of its cells took
+    Stats {
+        /// The cell's number, which `pando ps` tells
+        #[arg(value_name = "CELL")]
+        cell: Option<u64>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Make root images
     Image {
         #[command(subcommand)]

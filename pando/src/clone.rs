@@ -4,7 +4,9 @@
 mod crowd;
 mod lines;
 
+use crate::api::NewCell;
 use crate::cli::{Connection, Limits};
+use crate::client::{self, Client};
 use crate::failure::Failure;
 use crate::host::{self, Variable};
 use crate::laps::Laps;
@@ -56,6 +58,10 @@ pub(crate) struct Clone {
     #[arg(long)]
     strace: bool,
 
+    /// Let it run in `pando serve`, and print its number
+    #[arg(short = 'd', long, conflicts_with_all = ["count", "output", "stats", "strace"])]
+    detach: bool,
+
     /// The template: a name, or a path to a file that has a slash
     #[arg(value_name = "TEMPLATE")]
     template: Which,
@@ -66,6 +72,28 @@ pub(crate) struct Clone {
 }
 
 impl Clone {
+    /// The same as a request to `pando serve`; `None` where only this process can do it.
+    fn asked_of_server(&self, is_single: bool) -> Option<NewCell> {
+        let Which::Kept(name) = &self.template else { return None };
+        if !is_single || self.strace || self.stats.is_some() || self.connection.is_some() {
+            return None;
+        }
+        let text = |word: &OsString| word.clone().into_string().ok();
+        let pair = |variable: Vec<u8>| {
+            let line = String::from_utf8(variable).ok()?;
+            line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
+        Some(NewCell {
+            template: name.to_string(),
+            arguments: self.words.iter().map(text).collect::<Option<_>>()?,
+            environment: host::given(&self.variables).into_iter().map(pair).collect::<Option<_>>()?,
+            memory: self.limits.memory.map(|size| size.in_bytes().to_string()),
+            cpus: self.limits.cpus.map(|share| share.part()),
+            timeout: self.limits.timeout.map(|time| time.as_secs_f64()),
+            ..NewCell::default()
+        })
+    }
+
     /// The words as a program, whose path and so on nobody asks for: it runs already.
     fn program(&self, memory: PageCount) -> Program {
         Program {
@@ -100,6 +128,15 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let is_single = options.count == 1 && options.output.is_none();
     if !is_single && (options.stats.is_some() || options.connection.is_some()) {
         return Err(Failure::OneOnly);
+    }
+    if let Some(asked) = options.asked_of_server(is_single)
+        && let Some(client) = Client::find()?
+    {
+        return client::visit(&client, &asked, options.detach);
+    }
+    if options.detach {
+        Client::need()?;
+        return Err(Failure::Alone);
     }
     pando_confine::forbid_dumps()?;
     let mut laps = Laps::start();

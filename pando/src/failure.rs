@@ -145,6 +145,20 @@ pub(crate) enum Failure {
     /// Another process serves there.
     #[error("{}: another `pando serve` listens there: use that one, or give this one a --socket of its own", .0.display())]
     Serving(PathBuf),
+    /// No service answers.
+    #[error("nobody serves at {}: start `pando serve`", .0.display())]
+    NoServer(PathBuf),
+    /// Only the service could, and what is asked is not for it.
+    #[error(
+        "-d: `pando serve` runs kept templates without a network: give a template's name, and leave --net, -p, --allow, --link and --pcap out"
+    )]
+    Alone,
+    /// The service says no.
+    #[error("{0}")]
+    Asked(String),
+    /// The service does not answer any more.
+    #[error("`pando serve` has broken off: {}", crate::host::plain(.0))]
+    Gone(std::io::Error),
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] pando_bench::BenchError),

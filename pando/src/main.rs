@@ -2,8 +2,10 @@
 //! The command line: `pando run`, `pando template`, `pando clone`, `pando image`, `pando doctor`, `pando bench`.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod cli;
+mod client;
 mod clone;
 mod doctor;
 mod exports;
@@ -22,8 +24,10 @@ mod say;
 mod service;
 mod signals;
 mod size;
+mod socket;
 mod stats;
 mod template;
+mod templates;
 mod terminal;
 mod view;
 mod watch;
@@ -40,7 +44,11 @@ fn main() -> ExitCode {
     let outcome = match command {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Clone(options) => clone::clone(&options),
-        cli::Command::Template { command } => template::template(&command),
+        cli::Command::Template { command } => templates::command(&command),
+        cli::Command::Ps { all, json } => client::ps(all, json),
+        cli::Command::Logs(options) => client::logs(&options),
+        cli::Command::Kill(options) => client::kill(&options),
+        cli::Command::Stats { cell, json } => client::stats(cell, json),
         cli::Command::Serve(options) => service::serve(&options),
         cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),

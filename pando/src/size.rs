@@ -23,6 +23,11 @@ impl Size {
         Size(bytes)
     }
 
+    /// Its bytes.
+    pub(crate) fn in_bytes(self) -> u64 {
+        self.0
+    }
+
     /// The pages that it needs.
     pub(crate) fn pages(self) -> PageCount {
         PageCount::covering(self.0)

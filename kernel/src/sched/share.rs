@@ -23,6 +23,12 @@ impl Share {
         (part > 0.0 && part <= 1.0).then(|| Share((part * f64::from(WHOLE)).ceil() as u32))
     }
 
+    /// The number that it stands for.
+    #[must_use]
+    pub fn part(self) -> f64 {
+        f64::from(self.0) / f64::from(WHOLE)
+    }
+
     /// What it comes to in each period.
     fn budget(self) -> Duration {
         SHARE_PERIOD / WHOLE * self.0

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell as the service keeps it: what it was asked for, what it said, and how it ended.
 
-use super::api::{self, Reason};
 use super::log::Log;
 use super::pool::Warm;
 use super::problem::Problem;
+use crate::api::{self, Reason};
 use crate::cli::Limits;
 use crate::run::told;
-use crate::template::Name;
+use crate::template::{Found, Name};
 use crate::watch::Watch;
-use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, Stream};
+use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, OperatorError, Stream};
 use pando_launch::{Calls, LaunchError, Program, Terminals};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Pieces of output that are taken before others have their turn.
 const TURN: u32 = 64;
 /// Bytes that are remembered of what a cell says where nobody sets a limit.
 const REMEMBERED: u64 = 1 << 20;
+/// How long a cell may take to come to where it can be frozen.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How a cell ended of which a template was made.
+const FROZEN: &str = "frozen: a template was made of it";
 
 /// What a cell is asked to be.
 pub(super) struct Order {
@@ -41,8 +45,8 @@ pub(super) struct Cell {
     kernel: Arc<Kernel>,
     cell: CellId,
     port: Arc<ConsolePort>,
-    /// Keeps what it needs of its template.
-    _template: Arc<Warm>,
+    /// What it was cloned from.
+    template: Arc<Warm>,
     since: Instant,
     started: SystemTime,
     state: Mutex<State>,
@@ -108,7 +112,7 @@ impl Cell {
             kernel: Arc::clone(kernel),
             cell,
             port,
-            _template: template,
+            template,
             since: Instant::now(),
             started: SystemTime::now(),
             state: Mutex::new(state),
@@ -138,13 +142,16 @@ impl Cell {
         self.changed.send_replace(());
     }
 
-    fn hear(&self, stream: Stream, bytes: Vec<u8>) {
+    fn hear(&self, stream: Stream, mut bytes: Vec<u8>) {
         let mut state = self.lock();
-        if state.cause == Some(Reason::OutputLimit) {
-            return;
+        let left = self.order.output_limit.map_or(u64::MAX, |limit| limit - state.log.said().min(limit));
+        let exceeds = bytes.len() as u64 > left;
+        // What it may say is told.
+        bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        if !bytes.is_empty() {
+            state.log.push(stream, bytes);
         }
-        let said = state.log.push(stream, bytes);
-        if self.order.output_limit.is_some_and(|limit| said > limit) {
+        if exceeds && state.cause.is_none() {
             state.cause = Some(Reason::OutputLimit);
             drop(state);
             // It may have ended by itself.
@@ -164,6 +171,7 @@ impl Cell {
                 let ended_by_others = outcome.end == End::Killed;
                 let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
                 let message = match reason {
+                    Reason::Frozen => FROZEN.into(),
                     Reason::OutputLimit => {
                         format!("it said more than the {} bytes that it may", self.order.output_limit.unwrap_or_default())
                     }
@@ -180,9 +188,9 @@ impl Cell {
                 }
             }
             Err(error) => api::Outcome {
-                reason: Reason::HostFailure,
-                exit_code: crate::say::OWN_FAILURE,
-                message: error.to_string(),
+                reason: if error == OperatorError::Froze { Reason::Frozen } else { Reason::HostFailure },
+                exit_code: if error == OperatorError::Froze { 0 } else { crate::say::OWN_FAILURE },
+                message: if error == OperatorError::Froze { FROZEN.into() } else { error.to_string() },
                 seconds,
                 cpu_seconds: 0.0,
                 peak_bytes: 0,
@@ -219,15 +227,38 @@ impl Cell {
         self.give(&self.order.input, self.order.input_ends).await;
     }
 
-    /// Ends it, at once or by asking its program to (SIGTERM).
-    pub(super) fn kill(&self, gently: bool) {
-        if gently {
-            self.kernel.raise(self.cell, pando_abi::Event::Terminate);
-            return;
+    /// Sends its program a signal; the one that cannot be caught ends the cell.
+    pub(super) fn signal(&self, signal: api::Signal) {
+        match signal {
+            // Who has ended hears nothing.
+            api::Signal::Interrupt => _ = self.kernel.interrupt(self.cell),
+            api::Signal::Terminate => self.kernel.raise(self.cell, pando_abi::Event::Terminate),
+            api::Signal::Kill => {
+                self.lock().cause.get_or_insert(Reason::Killed);
+                let _ = self.kernel.end(self.cell, End::Killed);
+            }
         }
-        self.lock().cause.get_or_insert(Reason::Killed);
-        // It may have ended by itself.
+    }
+
+    /// Freezes it, and hands it over to be kept as a template: it never runs again. Its program is asked to, for a while, or stopped as it stands. Blocks.
+    ///
+    /// # Errors
+    /// It has ended, does not come to where it could be frozen, or cannot be kept.
+    pub(super) fn freeze(&self, by_force: bool, keep: impl FnOnce(CellId, &Found) -> Result<(), Problem>) -> Result<(), Problem> {
+        let asked = if by_force { self.kernel.freeze_as_it_stands(self.cell) } else { self.kernel.ask_to_freeze(self.cell) };
+        asked.map_err(|_| Problem::state(format!("cell {} has ended: it cannot be frozen", self.id)))?;
+        if !self.kernel.wait_frozen_for(self.cell, PATIENCE)? {
+            let seconds = PATIENCE.as_secs();
+            return Err(Problem::state(format!(
+                "cell {} did not come to where it can be frozen within {seconds} seconds: by force, it is stopped as it stands, and nothing promises that its clones' random numbers are distinct",
+                self.id
+            )));
+        }
+        let kept = keep(self.cell, &self.template.found);
+        self.lock().cause = Some(Reason::Frozen);
+        // Whether it was kept or not: it does not go on.
         let _ = self.kernel.end(self.cell, End::Killed);
+        kept
     }
 
     /// Waits until it has ended.

@@ -24,8 +24,8 @@ impl Log {
         Log { pieces: VecDeque::new(), first: 0, bytes: 0, room, said: 0 }
     }
 
-    /// Takes a piece. Returns how much was ever said.
-    pub(super) fn push(&mut self, stream: Stream, bytes: Vec<u8>) -> u64 {
+    /// Takes a piece.
+    pub(super) fn push(&mut self, stream: Stream, bytes: Vec<u8>) {
         self.bytes += bytes.len() as u64;
         self.said = self.said.saturating_add(bytes.len() as u64);
         self.pieces.push_back((stream, bytes));
@@ -35,6 +35,10 @@ impl Log {
             self.bytes -= forgotten.len() as u64;
             self.first += 1;
         }
+    }
+
+    /// Bytes that were ever said.
+    pub(super) fn said(&self) -> u64 {
         self.said
     }
 

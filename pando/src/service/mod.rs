@@ -4,14 +4,12 @@
 //! What is said there stands in [`api`]; the directory of templates is shared with every other command, and is the truth. All threads are started before the process confines itself:
 //! those that answer, and those that do what blocks.
 
-mod api;
 mod cell;
 mod log;
 mod order;
 mod pool;
 mod problem;
 mod routes;
-mod socket;
 
 use crate::failure::Failure;
 use crate::laps::Laps;
@@ -19,7 +17,7 @@ use crate::size::Size;
 use crate::template::{self, Found, Which};
 use crate::view::{self, Asked};
 use crate::watch::Watch;
-use crate::{host, machine, say};
+use crate::{api, host, machine, say, socket};
 use axum::Router;
 use axum::routing::get;
 use cell::{Cell, Order};
@@ -102,7 +100,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         pando_confine::limit_calls(Needs { writing_back: true, serving: true, ..Needs::default() }).map_err(Failure::from)?;
         say::note(&format_args!("serving at {}", path.display()));
         let asked = async move {
-            tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
+            tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
         };
         // Cells end with the process, and so do those who wait for them.
         tokio::select! {
@@ -122,7 +120,7 @@ fn router(service: Service) -> Router {
     let (router, description) = OpenApiRouter::split_for_parts(routes::router());
     let description = description.to_json().unwrap_or_default();
     let described = move || async move { ([("content-type", "application/json")], description) };
-    router.route("/v1/openapi.json", get(described)).with_state(Arc::new(service))
+    router.route("/v1/openapi.json", get(described)).fallback(async || Problem::nothing()).with_state(Arc::new(service))
 }
 
 /// What of the host its templates may see.

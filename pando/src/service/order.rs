@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a request asks for, in the command line's terms: the same words mean the same.
 
-use super::api;
 use super::cell::Order;
 use super::problem::Problem;
 use super::routes::bytes;
+use crate::api;
 use crate::cli::{Limits, Seen};
 use crate::host::Variable;
 use crate::options::{self, Volume};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a request is refused, as an answer: a status of HTTP, a word for programs and a text for people.
 
-use super::api;
+use crate::api;
 use crate::failure::Failure;
 use axum::Json;
 use axum::http::StatusCode;
@@ -21,6 +21,15 @@ impl Problem {
     /// What was asked makes no sense.
     pub(super) fn request(message: impl Into<String>) -> Problem {
         Problem { status: StatusCode::BAD_REQUEST, word: "bad-request", message: message.into() }
+    }
+
+    /// Nothing is at this path, or not by this method.
+    pub(super) fn nothing() -> Problem {
+        Problem {
+            status: StatusCode::NOT_FOUND,
+            word: "no-such-path",
+            message: "nothing is here: GET /v1/openapi.json says what is where".into(),
+        }
     }
 
     /// There is no such cell.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be asked, and who answers it.
 
-use super::api::{self, Text};
 use super::cell::Cell;
 use super::problem::Problem;
 use super::{Service, order};
+use crate::api::{self, Text};
 use crate::template::{self, Found, Name, Which};
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -47,6 +47,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(kill))
         .routes(routes!(output))
         .routes(routes!(input))
+        .routes(routes!(freeze))
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
 }
 
@@ -137,7 +138,7 @@ struct Guard<'a>(&'a Service, &'a Cell);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.1.kill(false);
+        self.1.signal(api::Signal::Kill);
         self.0.forget(self.1.id);
     }
 }
@@ -164,7 +165,7 @@ async fn cell(State(service): State<Arc<Service>>, Path(id): Path<u64>) -> Answe
 /// Ends a cell, and forgets it with all that it said.
 #[utoipa::path(delete, path = "/v1/cells/{cell}", params(("cell" = u64, Path)), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn remove_cell(State(service): State<Arc<Service>>, Path(id): Path<u64>) -> Answer<StatusCode> {
-    service.find(id)?.kill(false);
+    service.find(id)?.signal(api::Signal::Kill);
     service.forget(id);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -192,17 +193,18 @@ async fn wait(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(pa
 /// How to end a cell.
 #[derive(Deserialize, IntoParams)]
 struct Manner {
-    /// Ask its program to end (SIGTERM) instead.
+    /// What its program is sent; what can be caught may not end it.
     #[serde(default)]
-    gently: bool,
+    #[param(inline)]
+    signal: api::Signal,
 }
 
-/// Ends a cell; what it said and how it ended can still be asked.
+/// Ends a cell, or asks its program to end; what it said and how it ended can still be asked.
 #[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = u64, Path), Manner), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn kill(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(manner): Query<Manner>) -> Answer<StatusCode> {
     let cell = service.find(id)?;
-    cell.kill(manner.gently);
-    if !manner.gently {
+    cell.signal(manner.signal);
+    if manner.signal == api::Signal::Kill {
         cell.ended().await;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -240,6 +242,22 @@ async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
 }
 
+/// Makes a template of a cell, which does not go on: its clones do.
+#[utoipa::path(post, path = "/v1/cells/{cell}/freeze", params(("cell" = u64, Path)), request_body = api::Freeze, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
+async fn freeze(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<u64>,
+    Asked(asked): Asked<api::Freeze>,
+) -> Answer<(StatusCode, Json<api::Template>)> {
+    let (cell, name) = (service.find(id)?, name(&asked.name)?);
+    blocking(move || {
+        template::check_free(&name, asked.replace)?;
+        cell.freeze(asked.force, |frozen, found| Ok(found.keep(&service.kernel, frozen, &name)?))?;
+        Ok((StatusCode::CREATED, Json(told(&name)?)))
+    })
+    .await
+}
+
 /// Whether that is all.
 #[derive(Deserialize, IntoParams)]
 struct Last {
@@ -268,6 +286,7 @@ fn told(name: &Name) -> Answer<api::Template> {
         memory_bytes: found.memory().bytes(),
         file_bytes: template::file(name)?.metadata().map_or(0, |metadata| metadata.len()),
         made: recipe.made,
+        forced: found.is_forced(),
     })
 }
 

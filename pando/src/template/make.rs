@@ -42,7 +42,7 @@ pub(crate) struct Sprout {
 ///
 /// # Errors
 /// The program cannot be started, ends before it is ready, or what it is cannot be written.
-pub(super) fn create(options: &Create) -> Result<u8, Failure> {
+pub(crate) fn create(options: &Create) -> Result<u8, Failure> {
     let mut plan = Plan::new(options.clone())?;
     pando_confine::forbid_dumps()?;
     plan.asked.reach.change.push(place::directory()?);
@@ -70,10 +70,8 @@ impl Plan {
         if let Some(volume) = seen.volumes.iter().find(|volume| volume.writable) {
             return Err(Failure::Volume { file: volume.host.clone(), why: "clones have no way back to the host: add `:ro`".into() });
         }
+        super::check_free(name, *replace)?;
         let file = place::file(name)?;
-        if file.exists() && !replace {
-            return Err(Failure::TemplateThere(name.to_string()));
-        }
         let directory = place::directory()?;
         place::make(&directory)?;
         remove_leftovers(&directory, &file);

@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How a template was made. Stands in its file, as JSON.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Recipe {
     /// Its name when it was made.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The program, as it was found on the host or in its root.
-    pub(super) program: PathBuf,
+    pub(crate) program: PathBuf,
     /// What it was given; the first is its own name.
     pub(crate) arguments: Vec<String>,
     /// What it sees instead of the host's software.
-    pub(super) root: Option<PathBuf>,
+    pub(crate) root: Option<PathBuf>,
     /// It sees nothing but itself.
-    pub(super) bare: bool,
+    pub(crate) bare: bool,
     /// What of the host it sees besides, and where.
-    pub(super) volumes: Vec<(PathBuf, PathBuf)>,
+    pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
     /// User and group.
     user: (u32, u32),
     /// Another where it sees something else.
@@ -65,15 +65,20 @@ impl Recipe {
             user: (user, group),
             fingerprint,
             memory: options.limits.memory().0,
-            made: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            made: now(),
         })
+    }
+
+    /// That of a clone which has become a template of its own.
+    pub(super) fn renamed(&self, name: &Name) -> Recipe {
+        Recipe { name: name.to_string(), made: now(), ..self.clone() }
     }
 
     /// Reads the recipe of a saved template.
     ///
     /// # Errors
     /// It is none.
-    pub(super) fn of(saved: &Saved, path: &Path) -> Result<Recipe, Failure> {
+    pub(crate) fn of(saved: &Saved, path: &Path) -> Result<Recipe, Failure> {
         let recipe: Option<Recipe> = serde_json::from_slice(saved.metadata()).ok();
         // A file says what it likes.
         let recipe = recipe.filter(|recipe| recipe.name.parse::<Name>().is_ok()).ok_or_else(|| Failure::NoRecipe(path.into()))?;
@@ -104,7 +109,12 @@ impl Recipe {
     }
 
     /// The memory that it had.
-    pub(super) fn memory(&self) -> PageCount {
+    pub(crate) fn memory(&self) -> PageCount {
         PageCount(self.memory)
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

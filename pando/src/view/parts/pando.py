@@ -191,6 +191,8 @@ def _serve():
         outcome = _run(json.loads(line), module)
         _flush()
         note(_told(outcome))
+    _flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

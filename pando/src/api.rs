@@ -23,7 +23,7 @@ pub(crate) enum Text {
 
 impl Text {
     /// Says bytes.
-    pub(super) fn of(bytes: &[u8]) -> Text {
+    pub(crate) fn of(bytes: &[u8]) -> Text {
         match std::str::from_utf8(bytes) {
             Ok(text) => Text::Plain(text.into()),
             Err(_) => Text::Encoded { base64: STANDARD.encode(bytes) },
@@ -97,6 +97,8 @@ pub(crate) struct Template {
     pub(crate) file_bytes: u64,
     /// When it was made: seconds since 1970.
     pub(crate) made: u64,
+    /// It was stopped as it stood: nothing promises that its clones' random numbers are distinct.
+    pub(crate) forced: bool,
 }
 
 /// A cell to be cloned.
@@ -197,6 +199,33 @@ pub(crate) struct Ran {
     pub(crate) stderr: Text,
     /// What it said to whoever keeps it (lines written to /dev/pando).
     pub(crate) notes: Vec<String>,
+}
+
+/// What is sent to a cell's program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Signal {
+    /// SIGINT, as Ctrl-C is.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+    /// The cell's end, whatever its program thinks of it.
+    #[default]
+    Kill,
+}
+
+/// A template to be made of a cell that runs.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Freeze {
+    /// The template's name.
+    pub(crate) name: String,
+    /// Stop the cell as it stands, instead of asking it: nothing promises that its clones' random numbers are distinct.
+    #[serde(default)]
+    pub(crate) force: bool,
+    /// Replace the template of this name, if there is one.
+    #[serde(default)]
+    pub(crate) replace: bool,
 }
 
 /// Which of a cell's streams.

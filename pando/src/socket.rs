@@ -25,7 +25,7 @@ pub(crate) fn place() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// Somebody listens there already, or the host refuses.
-pub(super) fn listen(path: &Path) -> Result<UnixListener, Failure> {
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     let failed = |source| Failure::Socket { path: path.into(), source };
     match UnixStream::connect(path) {
         Ok(_) => return Err(Failure::Serving(path.into())),

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line as a client of `pando serve`: asks at its socket.
+
+mod cells;
+mod visit;
+
+pub(crate) use cells::{Kill, Logs, freeze, kill, logs, ps, stats};
+pub(crate) use visit::visit;
+
+use crate::failure::Failure;
+use crate::{api, socket};
+use axum::body::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use tokio::net::UnixStream;
+
+/// A server that answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// The server of this user, if one answers.
+    ///
+    /// # Errors
+    /// Nobody says where it would be.
+    pub(crate) fn find() -> Result<Option<Client>, Failure> {
+        let socket = socket::place()?;
+        // A socket that was left behind answers nobody.
+        Ok(std::os::unix::net::UnixStream::connect(&socket).is_ok().then_some(Client { socket }))
+    }
+
+    /// The server of this user.
+    ///
+    /// # Errors
+    /// None answers.
+    pub(crate) fn need() -> Result<Client, Failure> {
+        let missing = || Ok(Failure::NoServer(socket::place()?));
+        Client::find()?.map_or_else(|| Err(missing().unwrap_or_else(|failure| failure)), Ok)
+    }
+
+    /// Asks, and reads the answer.
+    ///
+    /// # Errors
+    /// It is no, or does not come.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        let answer = self.send(method, path, "application/json", body.into()).await?;
+        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        // Where nothing is said, nothing is expected.
+        let text = if bytes.is_empty() { &b"null"[..] } else { &bytes };
+        serde_json::from_slice(text).map_err(|error| Failure::Gone(error.into()))
+    }
+
+    /// Asks for what is there.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(Method::GET, path, &()).await
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn give(&self, path: &str, bytes: Bytes) -> Result<(), Failure> {
+        self.send(Method::POST, path, "application/octet-stream", bytes).await.map(|_| ())
+    }
+
+    /// Follows what a cell says until it has ended, or until there is no more.
+    ///
+    /// # Errors
+    /// The answer is no, breaks off, or whoever takes the pieces fails.
+    pub(crate) async fn follow(&self, path: &str, mut take: impl FnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut body = self.send(Method::GET, path, "application/json", Bytes::new()).await?.into_body();
+        let mut rest = Vec::new();
+        while let Some(frame) = body.frame().await {
+            if let Some(bytes) = frame.map_err(gone)?.data_ref() {
+                rest.extend_from_slice(bytes);
+            }
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(Failure::Gone)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(gone)?;
+        // It ends when its answer has been read.
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("host", "pando").header("content-type", kind);
+        let request = request.body(Full::new(body)).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
+        let answer = sender.send_request(request).await.map_err(gone)?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
+        Err(Failure::Asked(problem.message))
+    }
+}
+
+fn gone(error: hyper::Error) -> Failure {
+    Failure::Gone(std::io::Error::other(error))
+}
+
+/// Does what waits for answers.
+///
+/// # Errors
+/// What it does fails.
+fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Thread)?;
+    let outcome = runtime.block_on(work);
+    // Who reads standard input may read for ever.
+    runtime.shutdown_background();
+    outcome
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando ps`, `logs`, `kill`, `stats`: the cells of `pando serve`.
+
+use super::{Client, wait_for};
+use crate::api::{self, Signal, Source};
+use crate::failure::Failure;
+use crate::template::Name;
+use clap::Args;
+use hyper::Method;
+use indicatif::{HumanBytes, HumanDuration};
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Which output.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Go on until the cell has ended
+    #[arg(short = 'f', long)]
+    follow: bool,
+
+    /// The cell's number, which `pando ps` tells
+    #[arg(value_name = "CELL")]
+    cell: u64,
+}
+
+/// Whom to end, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// What the program is sent: `kill` ends the cell whatever it thinks of it
+    #[arg(short = 's', long, value_enum, default_value = "kill")]
+    signal: Signal,
+
+    /// Forget it, too, with all that it said
+    #[arg(long)]
+    rm: bool,
+
+    /// The cells' numbers, which `pando ps` tells
+    #[arg(value_name = "CELL", required = true)]
+    cells: Vec<u64>,
+}
+
+/// Lists the cells.
+///
+/// # Errors
+/// Nobody serves.
+pub(crate) fn ps(all: bool, json: bool) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    let cells: Vec<api::Cell> = wait_for(client.get("/v1/cells"))?;
+    let mut out = std::io::stdout().lock();
+    if !json {
+        writeln!(out, "{:>6}  {:<20} {:>10} {:>9}  {:<14} STATE", "CELL", "TEMPLATE", "MEMORY", "CPU", "AGE")?;
+    }
+    for cell in cells.iter().filter(|cell| all || cell.outcome.is_none()) {
+        if json {
+            writeln!(out, "{}", serde_json::to_string(cell).map_err(std::io::Error::from)?)?;
+            continue;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let age = HumanDuration(Duration::try_from_secs_f64(now - cell.started).unwrap_or_default()).to_string();
+        let state = cell.outcome.as_ref().map_or("running", |outcome| &outcome.message);
+        let memory = HumanBytes(cell.memory_bytes).to_string();
+        writeln!(out, "{:>6}  {:<20} {memory:>10} {:>8.2}s  {age:<14} {state}", cell.id, cell.template, cell.cpu_seconds)?;
+    }
+    Ok(0)
+}
+
+/// Prints what a cell said.
+///
+/// # Errors
+/// There is no such cell, or nobody serves.
+pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    let path = format!("/v1/cells/{}/output?follow={}", options.cell, options.follow);
+    wait_for(client.follow(&path, |piece| print(&piece)))?;
+    Ok(0)
+}
+
+/// Ends cells.
+///
+/// # Errors
+/// There is no such cell, or nobody serves.
+pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    let signal = serde_json::to_value(options.signal).map_err(std::io::Error::from)?;
+    wait_for(async {
+        for cell in &options.cells {
+            let path = format!("/v1/cells/{cell}/kill?signal={}", signal.as_str().unwrap_or_default());
+            client.ask::<()>(Method::POST, &path, &()).await?;
+            if options.rm {
+                client.ask::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// Says what the server has, or what a cell took.
+///
+/// # Errors
+/// There is no such cell, or nobody serves.
+pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    let path = cell.map_or("/v1".into(), |cell| format!("/v1/cells/{cell}"));
+    let told: serde_json::Value = wait_for(client.get(&path))?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{told}")?;
+    } else {
+        tell(&mut out, "", &told)?;
+    }
+    Ok(0)
+}
+
+/// Makes a template of a cell.
+///
+/// # Errors
+/// It cannot be frozen, or nobody serves.
+pub(crate) fn freeze(cell: u64, name: &Name, force: bool, replace: bool) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    let asked = api::Freeze { name: name.to_string(), force, replace };
+    let _: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &asked))?;
+    Ok(0)
+}
+
+/// A line for each thing that is told.
+fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io::Result<()> {
+    for (name, value) in told.as_object().into_iter().flatten() {
+        let label = name.replace('_', " ");
+        match value {
+            serde_json::Value::Object(_) => {
+                writeln!(out, "{indent}{label}")?;
+                tell(out, "  ", value)?;
+            }
+            serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {text}")?,
+            serde_json::Value::Null => {}
+            value => writeln!(out, "{indent}{label:<16} {value}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Passes on a piece of what a cell says.
+pub(super) fn print(piece: &api::Piece) -> Result<(), Failure> {
+    let api::Piece::Said { stream, data, .. } = piece else { return Ok(()) };
+    let bytes = data.bytes().unwrap_or_default();
+    match stream {
+        Source::Stdout => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(&bytes).and_then(|()| out.flush()).map_err(Failure::Output)
+        }
+        Source::Stderr => std::io::stderr().write_all(&bytes).map_err(Failure::Output),
+        Source::Notes => Ok(()),
+    }
+}
