@@ -9,6 +9,8 @@
 
 mod about;
 mod bare;
+mod clone;
+mod density;
 mod guest;
 mod kernel;
 mod lines;
@@ -33,7 +35,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux", "net"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +111,7 @@ pub fn run(name: &str, options: Options<'_>, pando: &Path, report: &mut dyn FnMu
         "run" => run::run(options, pando, report),
         "linux" => linux::run(options, pando, report),
         "net" => net::run(options, pando, pinned, report),
+        "clone" => clone::run(options, report),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }
 }

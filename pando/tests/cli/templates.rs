@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Templates and clones on the command line: made once, kept in a file, cloned as often as anybody likes.
 
-use crate::case::{PANDO, text};
+use crate::grove::{Grove, Said, says};
 use pando_testing::lab::kvm_is_there;
 use std::collections::HashSet;
 use std::fs;
@@ -9,53 +9,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-
-/// A place for templates.
-struct Grove(TempDir);
-
-/// How a command ended and what it said.
-struct Said {
-    status: i32,
-    output: String,
-    errors: String,
-}
-
-impl Grove {
-    fn new() -> Grove {
-        Grove(tempfile::tempdir().expect("there is room"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn file(&self, template: &str) -> PathBuf {
-        self.path(&format!("data/pando/templates/{template}.template"))
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(PANDO);
-        command.args(words).env("XDG_DATA_HOME", self.path("data")).current_dir(self.0.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn pando(&self, words: &[&str]) -> Said {
-        let outcome = self.command(words).output().expect("pando starts");
-        let status = outcome.status.code().expect("no signal ends it");
-        Said { status, output: text(&outcome.stdout).into(), errors: text(&outcome.stderr).into() }
-    }
-
-    /// Makes a template of a shell's script.
-    fn plant(&self, name: &str, script: &str) {
-        let Said { status, errors, .. } = self.pando(&["template", "create", name, "--", "busybox", "sh", "-c", script]);
-        assert_eq!((status, &errors[..]), (0, ""));
-    }
-}
-
-#[track_caller]
-fn says(said: &Said, output: &str) {
-    assert_eq!((said.status, &said.output[..], &said.errors[..]), (0, output, ""));
-}
 
 #[test]
 fn a_template_is_made_once_and_cloned_as_often_as_anybody_likes() {

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando serve`: one process with cells for everybody who may open its socket.
+
+use crate::grove::{Grove, Said, Service, says};
+use pando_testing::lab::kvm_is_there;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+/// A shell that is given a script.
+const SHELL: &str = r#"x=5; eval "$(pando-ready -s)"; eval "$1""#;
+
+/// A place with that template, and a service.
+fn served() -> (Grove, Service) {
+    let grove = Grove::new();
+    grove.plant("sh", SHELL);
+    let service = grove.serve(&[]);
+    (grove, service)
+}
+
+fn run(service: &Service, script: &str, more: Value) -> Value {
+    let mut asked = json!({ "template": "sh", "arguments": [script] });
+    asked.as_object_mut().expect("it is one").extend(more.as_object().expect("it is one").clone());
+    service.json("POST", "/v1/run", asked)
+}
+
+#[test]
+fn a_clone_runs_in_one_round_trip() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (_grove, service) = served();
+    let ran = run(
+        &service,
+        "read line; echo $x $NAME $line; echo no >&2; echo note done > /dev/pando; exit 3",
+        json!({ "environment": { "NAME": "it's" }, "input": "in\n" }),
+    );
+    let part = |name: &str| ran[name].clone();
+    assert_eq!((part("stdout"), part("stderr"), part("exit_code")), (json!("5 it's in\n"), json!("no\n"), json!(3)));
+    assert_eq!((part("reason"), part("notes")), (json!("exited"), json!(["done"])));
+    let bytes = run(&service, r"printf '\377'", json!({}));
+    assert_eq!(bytes["stdout"], json!({ "base64": "/w==" }));
+    assert_eq!(service.json("GET", "/v1/cells", json!(null)), json!([]));
+}
+
+#[test]
+fn who_exceeds_a_limit_is_ended_and_told_why() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (_grove, service) = served();
+    let cases = [
+        ("while :; do :; done", json!({ "timeout": 0.3 }), "timed-out"),
+        ("yes", json!({ "output_limit": 1000 }), "output-limit"),
+        ("kill -9 $$", json!({}), "signalled"),
+        ("dd if=/dev/zero of=/tmp/file bs=1M count=100 2>&1; echo $?", json!({ "memory": "16M" }), "exited"),
+    ];
+    for (script, limits, reason) in cases {
+        let ran = run(&service, script, limits);
+        assert_eq!(ran["reason"], reason, "{ran}");
+    }
+    let ran = run(&service, "yes", json!({ "output_limit": 1000 }));
+    assert_eq!(ran["stdout"].as_str().map(str::len), Some(1000), "what it may say is told");
+    // The next is none the worse for it.
+    assert_eq!(run(&service, "echo $x", json!({}))["stdout"], "5\n");
+}
+
+#[test]
+fn the_command_line_runs_clones_there() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let mut clone = grove
+        .command(&["clone", "sh", "echo begun; cat; exit 4"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("pando starts");
+    let mut output = BufReader::new(clone.stdout.take().expect("it was asked for"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "begun\n");
+    let listed = grove.pando(&["ps", "--json"]);
+    let cell: Value = serde_json::from_str(&listed.output).expect("one line for one cell");
+    assert_eq!((&cell["template"], &cell["outcome"]), (&json!("sh"), &Value::Null));
+    let mut input = clone.stdin.take().expect("it was asked for");
+    input.write_all(b"typed").expect("it reads");
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("it can be read");
+    let ended = clone.wait_with_output().expect("it ends");
+    assert_eq!((&rest[..], ended.status.code(), &ended.stderr[..]), ("typed", Some(4), &b""[..]));
+    assert_eq!(service.json("GET", "/v1/cells", json!(null)), json!([]), "nobody wants it any more");
+}
+
+#[test]
+fn a_cell_lives_on_without_whoever_made_it() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, _service) = served();
+    let made =
+        grove.pando(&["clone", "-d", "sh", "echo one; echo two >&2; trap 'echo caught; exit 7' TERM; while :; do sleep 1 & wait; done"]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    let cell = made.output.trim();
+    let mut followed = grove.command(&["logs", "-f", cell]).stdout(Stdio::piped()).spawn().expect("pando starts");
+    let mut output = BufReader::new(followed.stdout.take().expect("it was asked for"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "one\n");
+    let asked = grove.pando(&["kill", "--signal", "terminate", cell]);
+    assert_eq!((asked.status, &asked.errors[..]), (0, ""));
+    line.clear();
+    output.read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "caught\n");
+    assert!(followed.wait().expect("it ends with the cell").success());
+    let Said { output, .. } = grove.pando(&["ps", "-a"]);
+    assert!(output.contains("exited with status 7"), "{output}");
+    let told = grove.pando(&["stats", "--json", cell]);
+    let told: Value = serde_json::from_str(&told.output).expect("it is JSON");
+    assert_eq!(told["outcome"]["exit_code"], 7);
+    says(&grove.pando(&["logs", cell]), "one\ncaught\n");
+    says(&grove.pando(&["kill", "--rm", cell]), "");
+    assert!(grove.pando(&["logs", cell]).errors.contains("there is no cell"));
+}
+
+#[test]
+fn a_cell_that_runs_becomes_a_template() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["read a; echo a $a; read b; echo $x $a $b"] }));
+    let id = cell["id"].to_string();
+    let give = |id: &str, line: &str, end: bool| {
+        assert_eq!(service.ask("POST", &format!("/v1/cells/{id}/input?end={end}"), line).0, 204);
+    };
+    give(&id, "first\n", false);
+    // Once it has answered it waits for the next.
+    while !service.ask("GET", &format!("/v1/cells/{id}/output"), "").1.contains("a first") {}
+    let frozen = grove.pando(&["template", "freeze", &id, "half"]);
+    assert_eq!((frozen.status, &frozen.errors[..]), (0, ""));
+    assert_eq!(service.json("GET", &format!("/v1/cells/{id}/wait"), json!(null))["outcome"]["reason"], "frozen");
+    for second in ["1", "2"] {
+        let ran = service.json("POST", "/v1/run", json!({ "template": "half", "input": format!("{second}\n") }));
+        assert_eq!(ran["stdout"], format!("5 first {second}\n"), "{ran}");
+    }
+    assert_eq!(service.json("GET", "/v1/templates/half", json!(null))["forced"], false);
+    // A name that is taken costs no cell its life.
+    let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["read a; echo $a"] }));
+    let id = cell["id"].to_string();
+    assert!(grove.pando(&["template", "freeze", &id, "half"]).errors.contains("already"));
+    says(&grove.pando(&["template", "freeze", "--force", "--replace", &id, "half"]), "");
+    assert_eq!(service.json("GET", "/v1/templates/half", json!(null))["forced"], true);
+    let ran = service.json("POST", "/v1/run", json!({ "template": "half", "input": "x\n" }));
+    assert_eq!(ran["stdout"], "x\n", "{ran}");
+}
+
+#[test]
+fn templates_are_the_same_with_and_without_a_service() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    assert_eq!(run(&service, "echo $x", json!({}))["stdout"], "5\n");
+    let again = ["template", "create", "--replace", "sh", "--", "busybox", "sh", "-c", r#"x=6; eval "$(pando-ready -s)"; eval "$1""#];
+    assert_eq!(grove.pando(&again).status, 0);
+    assert_eq!(run(&service, "echo $x", json!({}))["stdout"], "6\n");
+    let asked = json!({ "name": "made", "arguments": ["busybox", "sh", "-c", "echo said; pando-ready; echo on"], "replace": true });
+    assert_eq!(service.json("POST", "/v1/templates", asked.clone())["name"], "made");
+    assert_eq!(service.json("POST", "/v1/templates", asked)["name"], "made");
+    says(&grove.pando(&["clone", "made"]), "on\n");
+    let names = service.json("GET", "/v1/templates", json!(null));
+    assert_eq!(names.as_array().map(Vec::len), Some(2));
+    says(&grove.pando(&["template", "rm", "made"]), "");
+    assert_eq!(service.ask("POST", "/v1/run", r#"{"template":"made"}"#).0, 404);
+    assert_eq!(service.ask("DELETE", "/v1/templates/sh", "").0, 204);
+    assert_eq!(service.ask("DELETE", "/v1/templates/sh", "").0, 404);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_words() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let cases = [
+        ("GET", "/v1/nothing", "", 404, "openapi.json"),
+        ("POST", "/v1/run", "{", 400, "JSON"),
+        ("POST", "/v1/run", r#"{"template":"sh","tiemout":1}"#, 400, "timeout"),
+        ("POST", "/v1/run", r#"{"template":"../sh"}"#, 400, "no name for a template"),
+        ("POST", "/v1/run", r#"{"template":"none"}"#, 404, "pando template create none"),
+        ("POST", "/v1/run", r#"{"template":"sh","memory":"12"}"#, 400, "too little memory"),
+        ("POST", "/v1/run", r#"{"template":"sh","timeout":-1}"#, 400, "timeout"),
+        ("POST", "/v1/run", r#"{"template":"sh","cpus":2}"#, 400, "share of a core"),
+        ("POST", "/v1/run", r#"{"template":"sh","environment":{"a=b":""}}"#, 400, "environment"),
+        ("POST", "/v1/run", r#"{"template":"sh","input":{"base64":"!"}}"#, 400, "base64"),
+        ("POST", "/v1/templates", r#"{"name":"new"}"#, 400, "arguments"),
+        ("POST", "/v1/templates", r#"{"name":"sh","arguments":["busybox"]}"#, 409, "already"),
+        ("POST", "/v1/templates", r#"{"name":"new","arguments":["no-such-program"]}"#, 422, "was not found"),
+        ("POST", "/v1/templates", r#"{"name":"new","arguments":["busybox","sh","-c","echo why"]}"#, 422, "why"),
+        ("GET", "/v1/cells/99", "", 404, "no cell 99"),
+        ("POST", "/v1/cells/99/kill", "", 404, "no cell 99"),
+    ];
+    for (method, path, body, status, word) in cases {
+        let (told, answer) = service.ask(method, path, body);
+        assert!(told == status && answer.contains(word), "{method} {path} {body}: {told} {answer}");
+    }
+    let second = grove.pando(&["serve"]);
+    assert!(second.status == 125 && second.errors.contains("another `pando serve` listens there"), "{}", second.errors);
+}
+
+#[test]
+fn who_does_not_wait_any_more_does_not_want_it_any_more() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (_grove, service) = served();
+    let asked = service.send("POST", "/v1/run", &json!({ "template": "sh", "arguments": ["sleep 1000"] }).to_string());
+    let cells = || service.json("GET", "/v1/cells", json!(null)).as_array().map(Vec::len);
+    while cells() != Some(1) {}
+    drop(asked);
+    while cells() != Some(0) {}
+}
+
+#[test]
+fn a_service_that_was_killed_leaves_nothing_in_the_way() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, mut service) = served();
+    service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["sleep 1000"] }));
+    service.child.kill().expect("it runs");
+    service.child.wait().expect("it ends");
+    let Said { status, errors, .. } = grove.pando(&["ps"]);
+    assert!(status == 125 && errors.contains("start `pando serve`"), "{errors}");
+    // Without one, this process does it itself.
+    says(&grove.pando(&["clone", "sh", "echo $x"]), "5\n");
+    let next = grove.serve(&[]);
+    assert_eq!(next.json("GET", "/v1/cells", json!(null)), json!([]));
+    assert_eq!(run(&next, "echo $x", json!({}))["stdout"], "5\n");
+}
+
+#[test]
+fn templates_see_of_the_host_what_the_service_was_given() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let (shown, hidden) = (grove.path("shown"), grove.path("hidden"));
+    for directory in [&shown, &hidden] {
+        std::fs::create_dir(directory).expect("there is room");
+        std::fs::write(directory.join("file"), "seen").expect("there is room");
+    }
+    let service = grove.serve(&["--show", shown.to_str().expect("it is text")]);
+    let make = |name: &str, directory: &std::path::Path| {
+        let volume = format!("{}:/data", directory.display());
+        let words = ["busybox", "sh", "-c", "pando-ready; cat /data/file"];
+        service.ask("POST", "/v1/templates", &json!({ "name": name, "arguments": words, "volumes": [volume] }).to_string())
+    };
+    assert_eq!(make("shown", &shown).0, 201);
+    assert_eq!(service.json("POST", "/v1/run", json!({ "template": "shown" }))["stdout"], "seen");
+    let (status, answer) = make("hidden", &hidden);
+    assert!(status == 422 && answer.contains("hidden"), "{status} {answer}");
+}
