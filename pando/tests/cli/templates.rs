@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Templates and clones on the command line: made once, kept in a file, cloned as often as anybody likes.
 
+use crate::case::text;
 use crate::grove::{Grove, Said, says};
 use pando_testing::lab::kvm_is_there;
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use tempfile::TempDir;
 
 #[test]
 fn a_template_is_made_once_and_cloned_as_often_as_anybody_likes() {
