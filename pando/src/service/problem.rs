@@ -72,7 +72,11 @@ impl From<Failure> for Problem {
             Failure::Launch(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
         };
-        Problem { status, word, message: failure.to_string() }
+        let hint = match &failure {
+            Failure::Volume { .. } => "; of the host, a service shows what it was started with: `pando serve --show DIR`",
+            _ => "",
+        };
+        Problem { status, word, message: format!("{failure}{hint}") }
     }
 }
 

@@ -147,6 +147,8 @@ impl View {
         let real = host.canonicalize().map_err(|source| Error::Host { path: host.into(), source })?;
         let place = if real.is_dir() {
             refuse_kernel(&real)?;
+            // What cannot be read below it is left out, but not all of it.
+            std::fs::read_dir(&real).map_err(|source| Error::Host { path: host.into(), source })?;
             let mount = self.add_directory(cell)?;
             self.volumes.push(Volume { mount: mount.clone(), image: walked(&real)?.image()?, cache: None });
             mount

@@ -63,7 +63,7 @@ pub(crate) fn says(said: &Said, output: &str) {
 /// A service, which ends with this.
 pub(crate) struct Service {
     pub(crate) child: Child,
-    pub(crate) errors: BufReader<ChildStderr>,
+    errors: BufReader<ChildStderr>,
     socket: PathBuf,
 }
 
@@ -71,7 +71,12 @@ impl Drop for Service {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let ended = self.child.wait();
+        if std::thread::panicking() {
+            let mut said = String::new();
+            let _ = self.errors.read_to_string(&mut said);
+            eprintln!("the service ended ({ended:?}) and said: {said}");
+        }
     }
 }
 

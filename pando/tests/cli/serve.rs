@@ -121,7 +121,8 @@ fn a_cell_lives_on_without_whoever_made_it() {
     let told = grove.pando(&["stats", "--json", cell]);
     let told: Value = serde_json::from_str(&told.output).expect("it is JSON");
     assert_eq!(told["outcome"]["exit_code"], 7);
-    says(&grove.pando(&["logs", cell]), "one\ncaught\n");
+    let Said { output, errors, .. } = grove.pando(&["logs", cell]);
+    assert_eq!((&output[..], &errors[..]), ("one\ncaught\n", "two\n"));
     says(&grove.pando(&["kill", "--rm", cell]), "");
     assert!(grove.pando(&["logs", cell]).errors.contains("there is no cell"));
 }
@@ -149,8 +150,9 @@ fn a_cell_that_runs_becomes_a_template() {
     }
     assert_eq!(service.json("GET", "/v1/templates/half", json!(null))["forced"], false);
     // A name that is taken costs no cell its life.
-    let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["read a; echo $a"] }));
+    let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["echo here; read a; echo $a"] }));
     let id = cell["id"].to_string();
+    while !service.ask("GET", &format!("/v1/cells/{id}/output"), "").1.contains("here") {}
     assert!(grove.pando(&["template", "freeze", &id, "half"]).errors.contains("already"));
     says(&grove.pando(&["template", "freeze", "--force", "--replace", &id, "half"]), "");
     assert_eq!(service.json("GET", "/v1/templates/half", json!(null))["forced"], true);
