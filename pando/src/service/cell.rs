@@ -93,7 +93,7 @@ impl Cell {
                 port.close_input();
             }
             let (bell, heard) = watch::channel(());
-            port.listen(move || _ = bell.send_replace(()));
+            port.listen(move || bell.send_replace(()));
             kernel.start(cell)?;
             Ok::<_, LaunchError>((port, heard))
         };
