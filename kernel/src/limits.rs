@@ -24,10 +24,16 @@ pub const RELEASE_PIECE: usize = 64;
 /// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
 pub const PIECE_PAGES: u64 = 512;
 
-/// Pages of which a template remembers that its clones touch them: 64 MiB. Each clone pays for a copy of those that are written.
+/// Pages of which a template remembers that its clones touch them: 64 MiB.
 pub const LESSON_PAGES: usize = 1 << 14;
 
-/// Of those, how many are copied under one lock: some 50 µs.
+/// Of those that are written before a clone first says something or waits, how many are copied before it runs at most: 2 MiB.
+pub const FORESEEN_FIRST: usize = 512;
+
+/// How many are copied later on, whenever it writes one of them, at least: as much as the fault itself costs.
+pub const FORESEEN_LEAST: usize = 32;
+
+/// How many are copied under one lock: some 50 µs.
 pub const FORESEEN_PIECE: usize = 64;
 
 /// Pages and other entries that one piece of a listing of a cell's memory meets, and the bytes of which are then copied without the lock: some 100 µs under it.

@@ -133,15 +133,21 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes those of `pages` this tree's own that are there, one by one. O(pages).
+    /// Makes those of `pages` this tree's own that may be written and are there, or are lazy but not large, one by one. O(pages).
     ///
     /// # Errors
     /// There may not be enough memory for all; nothing has changed.
     pub(super) fn own_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
-        let is_there = |page: &&u64| matches!(self.find(frames, **page), Found { view: View::Page { permissions, .. }, level: 1, .. } if permissions.writable());
+        let is_there = |page: &&u64| match self.find(frames, **page) {
+            Found { view: View::Page { permissions, writable, .. }, owned, .. } => permissions.writable() && !(owned && writable),
+            Found { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
+            _ => false,
+        };
         let pages: Vec<Range<u64>> = pages.iter().filter(is_there).map(|page| *page..page + 1).collect();
-        frames.ensure(account, pages.len() as u64 * (PATH_TABLES + 1))?;
-        self.edit_each(frames, account, pages, Change::Own);
+        if !pages.is_empty() {
+            frames.ensure(account, pages.len() as u64 * (PATH_TABLES + 1))?;
+            self.edit_each(frames, account, pages, Change::Own);
+        }
         Ok(())
     }
 

@@ -2,9 +2,12 @@
 //! What one clone touches, later ones find made.
 
 use crate::cell::{add_source, export, run, template};
-use pando_kernel::{End, OperatorError};
+use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
+use pando_kernel::{CellConfig, CellId, End, OperatorError};
 use pando_machine::PageCount;
-use pando_testing::lab::{Lab, QUOTA};
+use pando_testing::asm::Register::{Rax, Rbx, Rcx};
+use pando_testing::asm::{Asm, Condition, Label};
+use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 use std::sync::Arc;
 
 #[test]
@@ -46,5 +49,78 @@ fn what_one_clone_touched_later_ones_find_made() {
         lab.kernel.end(id, End::Killed).expect("it is frozen");
         lab.kernel.settle();
         assert_eq!(lab.kernel.free(), free);
+    }
+}
+
+/// What a cell is told, and the pages that it writes.
+const TOLD: u64 = DATA;
+const PAGES: u64 = DATA + 4096;
+/// How many it has, and how many of them it writes before it waits for the first time.
+const COUNT: u64 = 1024;
+const EARLY: u64 = 20;
+
+/// Writes so many pages from `Rbx` on, as `Rcx` says; each must hold a 1.
+fn write_pages(asm: &mut Asm, failed: Label) {
+    let next = asm.here();
+    asm.load(Rax, Rbx, 0).cmp_imm(Rax, 1).jump_if(Condition::NotZero, failed);
+    asm.store_imm(Rbx, 0, 2).add_imm(Rbx, 4096).dec(Rcx).jump_if(Condition::NotZero, next);
+}
+
+/// A template that has a 1 in each page; its clones write as many of them as they are told.
+fn writer(lab: &mut Lab) -> CellId {
+    let mut asm = Asm::new();
+    let failed = asm.label();
+    asm.call_kernel(Hypercall::Freeze {}).mov_imm(Rbx, PAGES).mov_imm(Rcx, EARLY);
+    write_pages(&mut asm, failed);
+    asm.call_kernel(Hypercall::Idle { deadline: 0 }).mov_imm(Rcx, TOLD).load(Rcx, Rcx, 0);
+    write_pages(&mut asm, failed);
+    asm.call_kernel(Hypercall::Exit { status: 0, signal: 0, address: 0, instruction: 0 });
+    asm.bind(failed).call_kernel(Hypercall::Exit { status: 1, signal: 0, address: 0, instruction: 0 });
+    let code = asm.finish();
+    let kernel = &lab.kernel;
+    let id = kernel.create(CellConfig { quota: QUOTA, host_name: "writer".into() }).expect("room for a cell");
+    for (address, pages, permissions) in [(CODE, 1, Permissions::READ_EXECUTE), (DATA, COUNT + 1, Permissions::READ_WRITE)] {
+        kernel.map(id, address, PageCount(pages), MapFlags::lazy(permissions)).expect("room for tables");
+    }
+    kernel.write(id, CODE, &code).expect("its code is mapped");
+    for page in 0..COUNT {
+        kernel.write(id, PAGES + page * 4096, &1u64.to_le_bytes()).expect("its pages are mapped");
+    }
+    kernel.set_registers(id, Registers { rip: CODE, ..Registers::default() }).expect("it is not running");
+    kernel.start(id).expect("it was not started before");
+    lab.run_all();
+    lab.kernel.wait_frozen(id).expect("nothing fails before");
+    id
+}
+
+/// What became of a clone that writes so many pages once it has waited: how many faults it took and what memory it had at most.
+fn written(lab: &mut Lab, template: CellId, late: u64, teaches: bool) -> (u64, u64) {
+    let clone = lab.kernel.clone_cell(template, QUOTA).expect("it is frozen");
+    if teaches {
+        lab.kernel.teach(template, clone).expect("it has not started");
+    }
+    lab.kernel.write(clone, TOLD, &late.to_le_bytes()).expect("it is mapped");
+    lab.kernel.start(clone).expect("it was not started before");
+    let outcome = lab.finish(clone);
+    assert_eq!(outcome.end, End::Exited { status: 0 }, "what others wrote is not seen");
+    (outcome.counters.faults, outcome.usage.peak.0)
+}
+
+#[test]
+fn pages_are_copied_before_they_are_written_and_never_far_ahead() {
+    const ALL: u64 = COUNT - EARLY;
+    for mut lab in Lab::both() {
+        let id = writer(&mut lab);
+        let counts = [1, 200, ALL];
+        let plain = counts.map(|count| written(&mut lab, id, count, false));
+        assert_eq!(written(&mut lab, id, ALL, true), plain[2], "who teaches is treated as everybody");
+        let foreseen = counts.map(|count| written(&mut lab, id, count, false));
+        for ((count, plain), foreseen) in counts.into_iter().zip(plain).zip(foreseen) {
+            assert!(plain.0 >= EARLY + count && foreseen.0 <= 16, "{} faults, {} without", foreseen.0, plain.0);
+            // Half as much again, a few at least, and tables that were replaced.
+            assert!(foreseen.1 <= plain.1 * 3 / 2 + 64, "{} pages, {} without", foreseen.1, plain.1);
+        }
+        assert_eq!(foreseen[0].0, 1, "nothing is missing until it waits");
+        lab.kernel.end(id, End::Killed).expect("it is frozen");
     }
 }
