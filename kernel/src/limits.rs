@@ -24,11 +24,14 @@ pub const RELEASE_PIECE: usize = 64;
 /// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
 pub const PIECE_PAGES: u64 = 512;
 
-/// Pages of which a template remembers that its clones touch them: 64 MiB. Each clone pays for a copy of those that are written.
+/// Pages of which a template remembers that its clones touch them: 64 MiB.
 pub const LESSON_PAGES: usize = 1 << 14;
 
-/// Of those, how many are copied under one lock: some 50 µs.
-pub const FORESEEN_PIECE: usize = 64;
+/// How many of those that are written are copied at a fault on one of them, at least: as many as take as long as the fault.
+pub const FORESEEN_LEAST: usize = 32;
+
+/// How many are copied under one lock, unless more lie in one large page: some 100 µs.
+pub const FORESEEN_PIECE: usize = 256;
 
 /// Pages and other entries that one piece of a listing of a cell's memory meets, and the bytes of which are then copied without the lock: some 100 µs under it.
 pub const LISTING_PIECE: u64 = 2048;

@@ -8,6 +8,7 @@ use super::Cell;
 use super::registers::KEPT_PAGES;
 use crate::memory::copy::Behalf;
 use crate::memory::entry::View;
+use crate::memory::lesson::Touch;
 use crate::memory::obstacle::Obstacle;
 use crate::memory::spaces::Stretch;
 use crate::memory::tree::Count;
@@ -22,7 +23,7 @@ use pando_machine::{Exception, Nanos};
 /// The segment that every space of a cell has from the start.
 const SYSTEM_SEGMENT: SegmentIndex = SegmentIndex(0);
 
-/// A hypercall that was checked, or a page fault that could not be resolved at once.
+/// A hypercall that was checked, or what a page fault has led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Resolve a page fault.
@@ -51,6 +52,8 @@ pub enum Operation {
     Doorbell,
     /// Something with memory.
     Memory(MemoryCall),
+    /// Copy pages that are about to be written.
+    Foresee(Vec<Touch>),
 }
 
 /// A hypercall about memory that was checked.

@@ -76,7 +76,8 @@ impl State {
             Ok(()) => {}
             Err(error) => return Err(self.delayed(id, error)),
         }
-        if let Some(operation) = self.running(id).0.cell.operation.take() {
+        // A fault that was resolved may lead to pages that are to be copied.
+        while let Some(operation) = self.running(id).0.cell.operation.take() {
             match self.perform(id, operation, now) {
                 Next::Resume => {}
                 next => return Err(next),
@@ -178,6 +179,10 @@ impl State {
                         let instruction = cell.context.registers.rip;
                         cell.unconfirmed = Some(Write { instruction, address: exception.address, replaced });
                     }
+                    if access == Access::Write {
+                        let soon = cell.memory.expected_after(exception.address);
+                        cell.operation = (!soon.is_empty()).then_some(Operation::Foresee(soon));
+                    }
                     cell.counters.faults += 1;
                     cell.spurious = (0, 0);
                     return Next::Resume;
@@ -260,6 +265,15 @@ impl State {
                 Next::Resume
             }
             Operation::Memory(call) => self.memory_call(id, call),
+            Operation::Foresee(mut soon) => {
+                let (occupant, frames) = self.running(id);
+                occupant.cell.memory.own_expected(frames, &mut soon);
+                if soon.is_empty() {
+                    return Next::Resume;
+                }
+                occupant.cell.operation = Some(Operation::Foresee(soon));
+                Next::Again
+            }
         }
     }
 
@@ -270,6 +284,7 @@ impl State {
         }
         let (occupant, frames) = self.running(id);
         let cell = &mut occupant.cell;
+        cell.memory.note_pause();
         let until = cell.idles_until(frames, until);
         if until <= now || cell.has_unmasked_events(frames) {
             cell.resumption = Resumption::WithEvents;

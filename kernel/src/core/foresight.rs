@@ -3,13 +3,12 @@
 
 use super::{Kernel, OperatorError};
 use crate::cell::{CellId, State as CellState};
-use crate::limits::FORESEEN_PIECE;
 use crate::memory::copy::CopyError;
 use crate::memory::lesson::Expected;
 use pando_machine::PageCount;
 
 impl Kernel {
-    /// Lets a template learn what its clones touch from this one, which has not started: once it has ended, later clones are given copies of the pages that it wrote before they run. What was learned before is forgotten.
+    /// Lets a template learn what its clones touch from this one, which has not started: once it has ended, later clones are given copies of the pages that it wrote before they write them. What was learned before is forgotten.
     ///
     /// # Errors
     /// The clone was started before, or one of the two does not live.
@@ -44,22 +43,23 @@ impl Kernel {
     /// # Errors
     /// It does not live, a block cannot be read, or there is not enough memory.
     pub fn foresee(&self, template: CellId) -> Result<(), OperatorError> {
-        for mut range in self.expected_of(template)?.ranges() {
-            while !range.pages.is_empty() {
-                self.copy(template, |cell, frames| cell.memory.touch_piece(frames, &mut range).map_err(CopyError::from))?;
-            }
+        let expected = self.expected_of(template)?;
+        let mut left = expected.touches();
+        while !left.is_empty() {
+            self.copy(template, |cell, frames| cell.memory.read_expected(frames, &mut left).map_err(CopyError::from))?;
         }
         Ok(())
     }
 
-    /// Copies for a clone what it is expected to write, as far as there is memory for it.
+    /// Copies for a clone what it is expected to write first, as far as there is memory for it.
     ///
     /// # Errors
     /// Somebody else has started or ended it.
-    pub(super) fn copy_expected(&self, clone: CellId, expected: &Expected) -> Result<(), OperatorError> {
-        for piece in expected.touches().chunks(FORESEEN_PIECE) {
+    pub(super) fn copy_expected(&self, clone: CellId) -> Result<(), OperatorError> {
+        let mut first = self.build(clone, |cell, _| Ok(cell.memory.foreseen.first()))?;
+        while !first.is_empty() {
             self.build(clone, |cell, frames| {
-                cell.memory.own_expected(frames, piece);
+                cell.memory.own_expected(frames, &mut first);
                 Ok(())
             })?;
         }

@@ -172,7 +172,7 @@ impl Kernel {
         }
     }
 
-    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size, and a copy of each page that it is expected to write ([`Kernel::teach`]). The clone does not run yet.
+    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size, and a copy of each page that it is expected to write first ([`Kernel::teach`]). The clone does not run yet.
     ///
     /// # Errors
     /// The source runs or waits for its turn, or there are too many cells.
@@ -190,14 +190,13 @@ impl Kernel {
         let (occupant, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
         occupant.cell.is_template |= source_state == CellState::Frozen;
         let cell = occupant.cell.clone_as(id, frames, account);
-        let expected = occupant.cell.memory.expected.clone();
         let console = Console::new(waker(&self.shared, id)).at_places(occupant.console.places());
         let channel =
             occupant.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
         let allowance = occupant.allowance;
         state.settle_in(Occupant { cell, console, channel, card: None, allowance });
         drop(state);
-        self.copy_expected(id, &expected)?;
+        self.copy_expected(id)?;
         Ok(id)
     }
 

@@ -42,10 +42,14 @@ impl Occupant {
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
     pub(super) fn serve(&mut self, means: &mut Means<'_>) -> Result<(), CopyError> {
+        let said = self.console.places().transmit;
         for device in iter::once(&mut self.console).chain(self.channel.as_deref_mut()) {
             if device.serve(means.frames, &mut self.cell.memory)? {
                 self.cell.events = self.cell.events.with(Event::Console);
             }
+        }
+        if self.console.places().transmit != said {
+            self.cell.memory.note_pause();
         }
         if let Some(card) = &mut self.card
             && card.serve(&mut self.cell.memory, means)?

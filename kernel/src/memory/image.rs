@@ -3,9 +3,8 @@
 //!
 //! Who makes one lists what trees hold ([`super::listing`]). One that comes from a file is a claim: [`MemoryImage::check`] makes every check, and building it can then fail for want of memory only.
 
-use super::lesson::Touch;
+use super::lesson::Lesson;
 use super::tree::TREE_PAGES;
-use crate::limits::LESSON_PAGES;
 use pando_abi::Permissions;
 use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
@@ -86,7 +85,7 @@ pub(crate) struct MemoryImage {
     /// Each part with its slot.
     pub(crate) spaces: Vec<Option<Vec<(u32, PartImage)>>>,
     /// What clones are expected to touch.
-    pub(crate) expected: Vec<Touch>,
+    pub(crate) expected: Lesson,
 }
 
 fn ensure(holds: bool, otherwise: &'static str) -> Result<(), BadImage> {
@@ -107,7 +106,7 @@ impl MemoryImage {
         ensure(self.segments.first().is_some_and(Option::is_some), "the system segment is missing")?;
         let mounts: usize = self.spaces.iter().flatten().map(Vec::len).sum();
         ensure(mounts <= MAX_MOUNTS as usize, "its spaces mount too much")?;
-        ensure(self.expected.len() <= LESSON_PAGES && self.expected.iter().all(Touch::is_possible), "it expects what no clone can touch")?;
+        ensure(self.expected.is_possible(), "it expects what no clone can touch")?;
         for (index, segment) in self.segments.iter().enumerate() {
             let start = if index == 0 { kept } else { 0 };
             self.check_tree(segment.as_deref().unwrap_or_default(), start, TREE_PAGES)?;

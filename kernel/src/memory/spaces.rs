@@ -9,7 +9,7 @@ use super::entry::Entry;
 use super::fault::{Access, Fault};
 use super::forks::Place;
 use super::frames::{Frames, Shortage};
-use super::lesson::{Expected, Touch};
+use super::lesson::{Expected, Lesson};
 use super::obstacle::Obstacle;
 use super::space::{Part, Space};
 use super::tree::{Count, Found, Tree};
@@ -57,9 +57,11 @@ pub struct SpaceSet {
     pub(super) backing: Option<DiskId>,
     pub(super) current: SpaceIndex,
     /// What was touched, where it is to teach what a clone touches.
-    pub(super) lesson: Option<Vec<Touch>>,
+    pub(super) lesson: Option<Lesson>,
     /// What clones are expected to touch.
     pub(crate) expected: Expected,
+    /// What this is expected to touch, as a clone.
+    pub(crate) foreseen: Expected,
 }
 
 impl SpaceSet {
@@ -76,6 +78,7 @@ impl SpaceSet {
             current: SpaceIndex(0),
             lesson: None,
             expected: Expected::default(),
+            foreseen: Expected::default(),
         };
         set.create_space(frames).expect("the first space is within every limit");
         set
@@ -532,6 +535,7 @@ impl SpaceSet {
             current: self.current,
             lesson: None,
             expected: Expected::default(),
+            foreseen: self.expected.clone(),
         }
     }
 

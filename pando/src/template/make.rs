@@ -15,11 +15,14 @@ use crate::view::Asked;
 use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError};
-use pando_launch::{LaunchError, Program, Root, Template, carry_output};
+use pando_launch::{LaunchError, Program, Root, Template, Volume, carry_output};
 use pando_machine::PageCount;
+use pando_store::Saved;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tempfile::TempPath;
 
 /// What is to become a template.
 pub(crate) struct Plan {
@@ -34,6 +37,7 @@ pub(crate) struct Plan {
 /// A program that has not been started yet, and what it sees.
 pub(crate) struct Sprout {
     root: Root,
+    volumes: Vec<Volume>,
     program: Program,
     cell: CellId,
 }
@@ -88,11 +92,12 @@ impl Plan {
     /// There is not enough memory.
     pub(crate) fn plant(&mut self, kernel: &Kernel, libos: &Template) -> Result<Sprout, Failure> {
         let Plan { options: Create { seen, limits, words, .. }, asked, memory, .. } = self;
-        let root = Root::new(kernel, libos, std::mem::take(&mut asked.volumes))?;
+        let volumes = std::mem::take(&mut asked.volumes);
+        let root = Root::new(kernel, libos, volumes.clone())?;
         let program = Program { memory: *memory, is_template: true, ..asked.program(seen, words) };
         let cell = program.prepare(kernel, &root)?;
         limits.apply(kernel, cell)?;
-        Ok(Sprout { root, program, cell })
+        Ok(Sprout { root, volumes, program, cell })
     }
 
     /// Runs the program until it is ready, lets it learn from a clone if that is wanted, and writes what it is. `tell` takes what it says meanwhile, to its end; `aim` is told which cell
@@ -122,23 +127,45 @@ impl Plan {
         })?;
         // It is ready: what comes now takes as long as it takes.
         watch.lift(cell);
-        if self.options.train || !self.options.train_arg.is_empty() {
-            self.train(kernel, sprout, watch, &aim)?;
-        }
         // Who interrupts the saving leaves what was there before.
         aim(None);
+        if !self.options.train && self.options.train_arg.is_empty() {
+            return self.save(kernel, cell, &self.file);
+        }
+        // Clones will be made of what a file holds, of which nothing is in memory at first: so is the one to learn from.
+        let untrained = unfinished(&self.file)?;
+        self.save(kernel, cell, &untrained)?;
+        kernel.end(cell, End::Killed).map_err(LaunchError::from)?;
+        let template = super::load_volumes(&Saved::open(&untrained)?, kernel, sprout.volumes.clone(), self.memory)?;
+        let learned = self.train(kernel, (&sprout.program, &template), watch, &aim);
+        aim(None);
+        let saved = learned.and_then(|()| self.save(kernel, template.cell(), &self.file));
+        for disk in template.clear(kernel) {
+            // No cell is left that could have it.
+            let _ = kernel.remove_disk(disk);
+        }
+        saved
+    }
+
+    fn save(&self, kernel: &Kernel, cell: CellId, file: &Path) -> Result<(), Failure> {
         let progress = Progress::bytes("saving", 0);
-        pando_store::save(kernel, cell, &self.file, &self.recipe.encode())?;
+        pando_store::save(kernel, cell, file, &self.recipe.encode())?;
         progress.end();
         Ok(())
     }
 
     /// Runs a clone to its end, from which the template learns.
-    fn train(&self, kernel: &Kernel, sprout: &Sprout, watch: &Watch, aim: &impl Fn(Option<CellId>)) -> Result<(), Failure> {
+    fn train(
+        &self,
+        kernel: &Kernel,
+        (program, template): (&Program, &Root),
+        watch: &Watch,
+        aim: &impl Fn(Option<CellId>),
+    ) -> Result<(), Failure> {
         let arguments = self.options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
-        let program = Program { arguments, environment: Vec::new(), is_template: false, ..sprout.program.clone() };
-        let clone = program.prepare(kernel, &sprout.root.frozen(sprout.cell))?;
-        kernel.teach(sprout.cell, clone).map_err(LaunchError::from)?;
+        let program = Program { arguments, environment: Vec::new(), is_template: false, ..program.clone() };
+        let clone = program.prepare(kernel, template)?;
+        kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
         let port = kernel.console(clone).map_err(LaunchError::from)?;
         port.close_input();
         aim(Some(clone));
@@ -168,13 +195,31 @@ impl Sprout {
     }
 }
 
+/// How the names of files end that are not whole yet.
+const SUFFIX: &str = ".new";
+
+/// How the names begin of those that will be this one.
+fn prefix(file: &Path) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(file.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
+}
+
+/// A file beside another, for what is not whole yet; removed when it is dropped.
+fn unfinished(file: &Path) -> Result<TempPath, Failure> {
+    let directory = file.parent().unwrap_or(Path::new("."));
+    let made = tempfile::Builder::new().prefix(&prefix(file)).suffix(SUFFIX).tempfile_in(directory);
+    let made = made.map_err(|source| Failure::Templates { path: directory.into(), source })?;
+    Ok(made.into_temp_path())
+}
+
 /// Removes what a process left that was killed while it saved this template.
 fn remove_leftovers(directory: &Path, file: &Path) {
-    let Some(name) = file.file_name() else { return };
-    let begins = [b".", name.as_bytes(), b"."].concat();
+    let begins = prefix(file);
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let left = entry.file_name();
-        if left.as_bytes().starts_with(&begins) && left.as_bytes().ends_with(b".new") {
+        if left.as_bytes().starts_with(begins.as_bytes()) && left.as_bytes().ends_with(SUFFIX.as_bytes()) {
             // What cannot be removed is in nobody's way.
             let _ = std::fs::remove_file(entry.path());
         }

@@ -13,7 +13,7 @@ use crate::view::Asked;
 use clap::Args;
 pub(crate) use make::{Plan, create};
 use pando_kernel::{CellId, Kernel};
-use pando_launch::{LaunchError, Root};
+use pando_launch::{LaunchError, Root, Volume};
 use pando_machine::PageCount;
 use pando_store::Saved;
 pub(crate) use place::{Name, all, directory, file, make as make_directory};
@@ -129,17 +129,12 @@ impl Found {
         self.recipe.memory()
     }
 
-    /// Makes it a root of a kernel, whose programs are its clones. Reads nothing of its pages.
+    /// Makes it a root of a kernel, whose programs are its clones. Reads those of its pages that clones are expected to touch.
     ///
     /// # Errors
     /// The machine lacks something, or the file makes no sense.
     pub(crate) fn load(&self, kernel: &Kernel, asked: &mut Asked) -> Result<Root, Failure> {
-        let volumes = std::mem::take(&mut asked.volumes);
-        let disks =
-            volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
-        let (cell, pages) = self.saved.load(kernel, &disks, self.memory())?;
-        kernel.foresee(cell).map_err(LaunchError::from)?;
-        Ok(Root::loaded(cell, volumes, disks.into_iter().chain([pages]).collect()))
+        load_volumes(&self.saved, kernel, std::mem::take(&mut asked.volumes), self.memory())
     }
 
     /// Keeps a clone of it that has frozen as a template of its own. Writes what it is; see [`pando_store::save`].
@@ -175,6 +170,15 @@ impl Found {
     pub(crate) fn complaint(&self) -> Option<String> {
         self.saved.complaint()
     }
+}
+
+/// Makes a saved template that sees these volumes a root of a kernel.
+fn load_volumes(saved: &Saved, kernel: &Kernel, volumes: Vec<Volume>, memory: PageCount) -> Result<Root, Failure> {
+    let disks =
+        volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
+    let (cell, pages) = saved.load(kernel, &disks, memory)?;
+    kernel.foresee(cell).map_err(LaunchError::from)?;
+    Ok(Root::loaded(cell, volumes, disks.into_iter().chain([pages]).collect()))
 }
 
 /// Sees to it that a template of this name can be made.
