@@ -43,8 +43,9 @@ fn load(file: &Path, volume: &Volume, program: &Program, memory: PageCount) -> R
     let start = Instant::now();
     let saved = Saved::open(file)?;
     let disk = stage.kernel.add_disk(volume.disk.clone())?;
-    let (cell, _) = saved.load(&stage.kernel, &[disk], memory)?;
+    let (cell, contents) = saved.load(&stage.kernel, &[disk], memory)?;
     stage.kernel.foresee(cell)?;
     let loaded = start.elapsed().as_nanos() as f64;
-    Ok(loaded + Template::of(Root::loaded(cell, vec![volume.clone()]), program.clone()).first_instruction(&mut stage)?)
+    Ok(loaded
+        + Template::of(Root::loaded(cell, vec![volume.clone()], vec![disk, contents]), program.clone()).first_instruction(&mut stage)?)
 }

@@ -54,7 +54,7 @@ impl Grove {
         while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
             assert!(lab.turn(0), "the libOS waits for ever");
         }
-        let root = Root::new(&lab.kernel, template, vec![software()]).expect("room for a root");
+        let root = Root::new(&lab.kernel, &template, vec![software()]).expect("room for a root");
         let network = lab.kernel.add_network(NetworkConfig::default()).expect("there are few");
         Some(Grove { lab, root, network })
     }
