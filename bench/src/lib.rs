@@ -71,6 +71,9 @@ pub enum BenchError {
     /// A program could not be brought into a cell.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// A template could not be kept or loaded.
+    #[error(transparent)]
+    Store(#[from] pando_store::Error),
     /// A program for a cell could not be made.
     #[error("could not compile a small static C program (is the C library there in its static form?):\n{0}")]
     Compiler(String),

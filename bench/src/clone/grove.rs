@@ -32,6 +32,24 @@ impl Template {
         Ok(Template::of(root.frozen(fresh.cell), program))
     }
 
+    /// The same, which has learned from a clone what those touch until they wait.
+    pub(super) fn trained(stage: &mut Stage, root: &Root, program: Program) -> Result<Template, BenchError> {
+        let template = Template::new(stage, root, program)?;
+        template.train(stage, Template::wait)?;
+        Ok(template)
+    }
+
+    /// How a clone is taught from that comes to wait.
+    pub(super) fn wait(teacher: Fresh, stage: &mut Stage) -> Result<(), BenchError> {
+        teacher.settle(stage)?;
+        stage.end(teacher.cell)
+    }
+
+    /// How a clone is taught from that comes to an end.
+    pub(super) fn end(teacher: Fresh, stage: &mut Stage) -> Result<(), BenchError> {
+        teacher.finish(stage).map(drop)
+    }
+
     /// A root that is a program which has frozen.
     pub(super) fn of(root: Root, program: Program) -> Template {
         Template { root, program: Program { is_template: false, ..program } }
@@ -85,10 +103,15 @@ impl Fresh {
         Ok(Fresh { cell, port: stage.kernel.console(cell)? })
     }
 
-    /// Starts it and lets it run until it waits; returns what it has said, which is something.
-    pub(super) fn say(&self, stage: &mut Stage) -> Result<String, BenchError> {
+    /// Starts it and lets it run until it waits.
+    pub(super) fn settle(&self, stage: &mut Stage) -> Result<(), BenchError> {
         stage.kernel.start(self.cell)?;
-        stage.turn_until(self.cell, is_idle).map_err(|error| self.complaint(error))?;
+        stage.turn_until(self.cell, is_idle).map_err(|error| self.complaint(error))
+    }
+
+    /// The same; returns what it has said, which is something.
+    pub(super) fn say(&self, stage: &mut Stage) -> Result<String, BenchError> {
+        self.settle(stage)?;
         match self.port.receive() {
             Some((Stream::Output, said)) => Ok(String::from_utf8_lossy(&said).into_owned()),
             Some((Stream::Errors, said)) => Err(BenchError::Failed(String::from_utf8_lossy(&said).into_owned())),

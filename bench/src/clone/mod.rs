@@ -2,8 +2,11 @@
 //! `pando bench clone`: what it takes to clone a program that runs, beside what the host does for the same purpose: start it, fork it, or fork it with a VM of its own.
 
 mod grove;
+mod load;
 mod python;
+mod service;
 mod size;
+mod write;
 
 use crate::bare::Bare;
 use crate::plot::Plot;
@@ -18,5 +21,8 @@ pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
     drop(bare);
     let mut plot = |plot: Plot| options.plots.map_or(Ok(()), |place| plot.write(place)).map_err(BenchError::host("write a plot"));
     size::run(options, &mut plot, report)?;
+    load::run(options, report)?;
+    write::run(options, report)?;
+    service::run(options, report)?;
     python::run(options, report)
 }

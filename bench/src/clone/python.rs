@@ -8,6 +8,7 @@ use crate::sample::{Sample, Side, alternate};
 use crate::stage::Stage;
 use crate::{BenchError, Options, Row};
 use pando_image::{Attributes, Builder, Readable, Walk};
+use pando_kernel::Counters;
 use pando_launch::{Calls, LaunchError, Program, Root, Terminals, Volume};
 use pando_machine::PageCount;
 use std::path::Path;
@@ -35,6 +36,8 @@ const WAIT: &str = "import sys; sys.stdin.read()\n";
 /// What runs what it is given.
 const EXECUTE: &str = "import sys, numpy, pando; pando.ready(); exec(sys.argv[1])";
 const GIVEN: &str = "print(1)";
+/// How many such clones live one after the other.
+const LIVES: usize = 100;
 /// What works on a picture.
 const PICTURE: &str = include_str!("picture.py");
 
@@ -62,11 +65,7 @@ pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
 
 /// A line said: a clone of a program that has loaded numpy, beside one that starts.
 fn line(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let template = Template::new(stage, root, python(&[LINE, READY, SAY, WAIT].concat()))?;
-    template.train(stage, |teacher, stage| {
-        teacher.say(stage)?;
-        stage.end(teacher.cell)
-    })?;
+    let template = Template::trained(stage, root, python(&[LINE, READY, SAY, WAIT].concat()))?;
     let pairs = alternate(options.rounds(20), |side| match side {
         Side::Ours => template.first_line(stage),
         Side::Theirs => natively(&[LINE, SAY].concat()),
@@ -90,27 +89,22 @@ fn line(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn F
 /// Whole lives of clones that run a line of Python.
 fn short(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let template = Template::new(stage, root, python(EXECUTE))?.giving(&[GIVEN]);
-    template.train(stage, |teacher, stage| teacher.finish(stage).map(drop))?;
-    let mut exits = Vec::new();
-    let mut life = |stage: &mut Stage| {
-        let start = Instant::now();
-        let counters = template.clone(stage)?.finish(stage)?;
-        exits.push(counters.exits as f64);
-        Ok(start.elapsed().as_nanos() as f64)
-    };
-    let lives = 20 * options.rounds(20);
+    template.train(stage, Template::end)?;
+    let mut lives: Vec<Counters> = Vec::new();
     let start = Instant::now();
-    let times = Sample::take(lives, || life(stage))?;
-    let each = start.elapsed().as_secs_f64() / (lives + 1) as f64;
-    report(
-        Row { spread: Some(times.spread()), ..Row::of("clones-per-second", each.recip(), "/s") }
-            .noting("Python with numpy cloned, `print(1)`, ended; on one core"),
-    );
-    let exits = Sample::of(exits);
-    report(
-        Row { spread: Some(exits.spread()), ..Row::of("python-clone-exits", exits.median(), "exits") }
-            .noting("of such a clone, in its whole life"),
-    );
+    let times = Sample::take(options.rounds(LIVES), || {
+        let start = Instant::now();
+        lives.push(template.clone(stage)?.finish(stage)?);
+        Ok(start.elapsed().as_nanos() as f64)
+    })?;
+    let rate = lives.len() as f64 / start.elapsed().as_secs_f64();
+    let note = format!("Python with numpy cloned, `{GIVEN}`, ended; on one core");
+    report(Row { spread: Some(times.spread()), ..Row::of("clones-per-second", rate, "/s") }.noting(note));
+    let median = |of: fn(&Counters) -> u64| Sample::of(lives.iter().map(|life| of(life) as f64).collect());
+    let exits = median(|life| life.exits);
+    let [faults, preemptions] = [median(|life| life.faults).median(), median(|life| life.preemptions).median()];
+    let note = format!("of such a clone in its whole life, {faults} of them page faults and {preemptions} for the time that it took");
+    report(Row { spread: Some(exits.spread()), ..Row::of("python-clone-exits", exits.median(), "exits") }.noting(note));
     Ok(())
 }
 
@@ -118,7 +112,7 @@ fn short(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn 
 fn picture(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let program = python(PICTURE);
     let template = Template::new(stage, root, program.clone())?;
-    template.train(stage, |teacher, stage| teacher.finish(stage).map(drop))?;
+    template.train(stage, Template::end)?;
     let pairs = alternate(options.rounds(10), |side| {
         let start = Instant::now();
         let cell = if side == Side::Ours { template.clone(stage)? } else { Fresh::new(stage, root, &program)? };

@@ -39,14 +39,20 @@ const BRIEF: usize = 4;
 const REFERENCES: [(Kind, &str); 2] =
     [(Kind::Process, "fork, 4 KiB pages"), (Kind::Vm, "fork, 4 KiB pages, and a new VM with the old one's registers")];
 /// Room for tables, the libOS and clones, besides what the templates hold.
-const ROOM: PageCount = PageCount(64 << 10);
+pub(super) const ROOM: PageCount = PageCount(64 << 10);
 /// What a program may have besides its pages.
-const OVERHEAD: PageCount = PageCount(16 << 10);
+pub(super) const OVERHEAD: PageCount = PageCount(16 << 10);
 
 impl Size {
     fn pages(&self) -> PageCount {
         PageCount::covering(self.mebibytes << 20)
     }
+}
+
+/// The program, which is told how many MiB it shall fill.
+pub(super) fn compile() -> Result<Compiled, BenchError> {
+    let relinquish = Hypercall::Relinquish {}.encode().0;
+    Compiled::new(&format!("#define RELINQUISH {relinquish}\n#define PORT {PORT}\n{SOURCE}"))
 }
 
 pub(super) fn run(
@@ -55,15 +61,14 @@ pub(super) fn run(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
     let sizes = if options.brief { &SIZES[..BRIEF] } else { &SIZES[..] };
-    let relinquish = Hypercall::Relinquish {}.encode().0;
-    let compiled = Compiled::new(&format!("#define RELINQUISH {relinquish}\n#define PORT {PORT}\n{SOURCE}"))?;
+    let compiled = compile()?;
     let mut stage = Stage::new(sizes.iter().fold(ROOM, |sum, size| sum + size.pages()))?;
     let root = compiled.booted(&mut stage)?;
     let templates = sizes
         .iter()
         .map(|size| {
             let program = Program { memory: size.pages() + OVERHEAD, ..program(&[&size.mebibytes.to_string()]) };
-            Template::new(&mut stage, &root, program)
+            Template::trained(&mut stage, &root, program)
         })
         .collect::<Result<Vec<_>, _>>()?;
 
