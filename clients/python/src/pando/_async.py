@@ -26,6 +26,7 @@ from ._types import (
     Result,
     ServerInfo,
     ServerMissing,
+    Signal,
     Size,
     Template,
     TemplateExists,
@@ -170,15 +171,9 @@ class AsyncClient:
     async def _stream(self, operation: _wire.Operation[None]) -> AsyncGenerator[_wire.Said, None]:
         with told():
             response = await self._send(operation, stream=True)
-            try:
-                if response.status_code != 200:
-                    _wire.answer(operation, response.status_code, await response.aread())
-                lines = _wire.Lines()
-                async for data in response.aiter_raw():
-                    for each in lines.add(data):
-                        yield each
-            finally:
-                await response.aclose()
+            if response.status_code != 200:
+                _wire.answer(operation, response.status_code, await response.aread())
+        return _pieces(response)
 
     async def _send(self, operation: _wire.Operation[T], stream: bool) -> httpx.Response:
         request = self._http.build_request(
@@ -211,6 +206,17 @@ class AsyncClient:
             self._known.add(name)
 
 
+async def _pieces(response: httpx.Response) -> AsyncGenerator[_wire.Said, None]:
+    lines = _wire.Lines()
+    with told():
+        try:
+            async for data in response.aiter_raw():
+                for each in lines.add(data):
+                    yield each
+        finally:
+            await response.aclose()
+
+
 class AsyncCell:
     """A cell: a clone that runs, or has ended and is remembered. As a context manager, it is removed in the end.
 
@@ -227,9 +233,10 @@ class AsyncCell:
     async def output(self, follow: bool = True, first: int = 0) -> AsyncIterator[Piece]:
         """What it says, piece by piece from the given one on, until it ends, or with `follow=False` until now.
 
-        The server remembers the last MiB, or as much as it may say.
+        The server remembers the last MiB, or as much as it may say; who follows misses nothing from then on, because the
+        cell waits for who reads slowly.
         """
-        async for said in self._said(follow, first):
+        async for said in await self._said(follow, first):
             if isinstance(said, Piece):
                 yield said
 
@@ -241,9 +248,17 @@ class AsyncCell:
         """Waits until it has ended, or so many seconds; None if it has not."""
         return await self._client._do(_wire.wait(self.id, timeout))
 
-    async def kill(self, gently: bool = False) -> None:
-        """Ends it; `gently`: asks its program to (SIGTERM). What it said can still be read."""
-        await self._client._do(_wire.kill(self.id, gently))
+    async def kill(self, signal: Signal = "kill") -> None:
+        """Ends it, or asks its program to: by "terminate" (SIGTERM) or "interrupt" (SIGINT). What it said can be read."""
+        await self._client._do(_wire.kill(self.id, signal))
+
+    async def freeze(self, name: str, *, force: bool = False, replace: bool = False) -> Template:
+        """Makes a template of it, as it is now: it does not go on, but its clones do.
+
+        `force`: stops it as it stands, and does not ask its library OS, so that nothing promises that its clones' random
+        numbers are distinct.
+        """
+        return await self._client._do(_wire.freeze(self.id, name, force, replace))
 
     async def remove(self) -> None:
         """Ends it, and forgets it with all that it said."""
@@ -267,8 +282,8 @@ class AsyncCell:
     def __repr__(self) -> str:
         return f"<AsyncCell {self.id}>"
 
-    def _said(self, follow: bool = True, first: int = 0) -> AsyncGenerator[_wire.Said, None]:
-        return self._client._stream(_wire.output(self.id, first, follow))
+    async def _said(self, follow: bool = True, first: int = 0) -> AsyncGenerator[_wire.Said, None]:
+        return await self._client._stream(_wire.output(self.id, first, follow))
 
 
 class AsyncSandbox:
@@ -326,10 +341,10 @@ class AsyncSandbox:
         """
         async with self._lock.get():
             run = self._life.begin(timeout, on_stdout, on_stderr)
-            cell, said = await self._open()
+            cell = await self._open()
             try:
                 async with _deadline(run, cell):
-                    is_refused = await self._exchange(run, cell, said, code)
+                    is_refused = await self._exchange(run, cell, code)
                 self._life.finish(run, is_refused)
                 # What ended took all with it; otherwise, what it has by now.
                 return run.result(None if run.outcome else await cell.info())
@@ -357,20 +372,21 @@ class AsyncSandbox:
     def __repr__(self) -> str:
         return self._life.describe("AsyncSandbox")
 
-    async def _open(self) -> tuple[AsyncCell, AsyncGenerator[_wire.Said, None]]:
+    async def _open(self) -> AsyncCell:
         self._life.check()
-        if self._cell is None or self._said is None:
+        if self._cell is None:
             client = self._client = self._client or AsyncClient()
             limits = self._life.limits
             await client._ensure(limits.template)
             self._cell = AsyncCell(client, (await client._do(_wire.start(limits, (), None))).id)
             self._life.number = self._cell.id
-            self._said = self._cell._said()
-        return self._cell, self._said
+        return self._cell
 
-    async def _exchange(self, run: _wire.Run, cell: AsyncCell, said: AsyncGenerator[_wire.Said, None], code: str) -> bool:
+    async def _exchange(self, run: _wire.Run, cell: AsyncCell, code: str) -> bool:
         """Hands the code over, and listens until it is done. Returns whether it was refused: the cell has ended."""
         is_refused = False
+        # Whoever listens from the beginning misses nothing.
+        said = self._said = self._said or await cell._said()
         try:
             await cell.write(_wire.code_line(code))
         except (WrongState, NoSuchCell):

@@ -27,6 +27,7 @@ from ._types import (
     Result,
     ServerInfo,
     ServerMissing,
+    Signal,
     Size,
     Template,
     TemplateExists,
@@ -172,14 +173,9 @@ class Client:
     def _stream(self, operation: _wire.Operation[None]) -> Iterator[_wire.Said]:
         with told():
             response = self._send(operation, stream=True)
-            try:
-                if response.status_code != 200:
-                    _wire.answer(operation, response.status_code, response.read())
-                lines = _wire.Lines()
-                for data in response.iter_raw():
-                    yield from lines.add(data)
-            finally:
-                response.close()
+            if response.status_code != 200:
+                _wire.answer(operation, response.status_code, response.read())
+        return _pieces(response)
 
     def _send(self, operation: _wire.Operation[T], stream: bool) -> httpx.Response:
         request = self._http.build_request(
@@ -212,6 +208,16 @@ class Client:
             self._known.add(name)
 
 
+def _pieces(response: httpx.Response) -> Iterator[_wire.Said]:
+    lines = _wire.Lines()
+    with told():
+        try:
+            for data in response.iter_raw():
+                yield from lines.add(data)
+        finally:
+            response.close()
+
+
 class Cell:
     """A cell: a clone that runs, or has ended and is remembered. As a context manager, it is removed in the end.
 
@@ -228,7 +234,8 @@ class Cell:
     def output(self, follow: bool = True, first: int = 0) -> Iterator[Piece]:
         """What it says, piece by piece from the given one on, until it ends, or with `follow=False` until now.
 
-        The server remembers the last MiB, or as much as it may say.
+        The server remembers the last MiB, or as much as it may say; who follows misses nothing from then on, because the
+        cell waits for who reads slowly.
         """
         for said in self._said(follow, first):
             if isinstance(said, Piece):
@@ -242,9 +249,17 @@ class Cell:
         """Waits until it has ended, or so many seconds; None if it has not."""
         return self._client._do(_wire.wait(self.id, timeout))
 
-    def kill(self, gently: bool = False) -> None:
-        """Ends it; `gently`: asks its program to (SIGTERM). What it said can still be read."""
-        self._client._do(_wire.kill(self.id, gently))
+    def kill(self, signal: Signal = "kill") -> None:
+        """Ends it, or asks its program to: by "terminate" (SIGTERM) or "interrupt" (SIGINT). What it said can be read."""
+        self._client._do(_wire.kill(self.id, signal))
+
+    def freeze(self, name: str, *, force: bool = False, replace: bool = False) -> Template:
+        """Makes a template of it, as it is now: it does not go on, but its clones do.
+
+        `force`: stops it as it stands, and does not ask its library OS, so that nothing promises that its clones' random
+        numbers are distinct.
+        """
+        return self._client._do(_wire.freeze(self.id, name, force, replace))
 
     def remove(self) -> None:
         """Ends it, and forgets it with all that it said."""
@@ -324,10 +339,10 @@ class Sandbox:
         """
         with self._lock:
             run = self._life.begin(timeout, on_stdout, on_stderr)
-            cell, said = self._open()
+            cell = self._open()
             try:
                 with _deadline(run, cell):
-                    is_refused = self._exchange(run, cell, said, code)
+                    is_refused = self._exchange(run, cell, code)
                 self._life.finish(run, is_refused)
                 # What ended took all with it; otherwise, what it has by now.
                 return run.result(None if run.outcome else cell.info())
@@ -355,22 +370,23 @@ class Sandbox:
     def __repr__(self) -> str:
         return self._life.describe("Sandbox")
 
-    def _open(self) -> tuple[Cell, Iterator[_wire.Said]]:
+    def _open(self) -> Cell:
         self._life.check()
-        if self._cell is None or self._said is None:
+        if self._cell is None:
             client = self._client or default_client()
             limits = self._life.limits
             client._ensure(limits.template)
             self._cell = Cell(client, client._do(_wire.start(limits, (), None)).id)
             self._life.number = self._cell.id
-            self._said = self._cell._said()
             # Nobody forgets it for good.
             self._finalizer = weakref.finalize(self, _discard, self._cell, os.getpid())
-        return self._cell, self._said
+        return self._cell
 
-    def _exchange(self, run: _wire.Run, cell: Cell, said: Iterator[_wire.Said], code: str) -> bool:
+    def _exchange(self, run: _wire.Run, cell: Cell, code: str) -> bool:
         """Hands the code over, and listens until it is done. Returns whether it was refused: the cell has ended."""
         is_refused = False
+        # Whoever listens from the beginning misses nothing.
+        said = self._said = self._said or cell._said()
         try:
             cell.write(_wire.code_line(code))
         except (WrongState, NoSuchCell):

@@ -23,6 +23,9 @@ Reason = Literal[
 Stream = Literal["stdout", "stderr", "notes"]
 """Where something was said. Notes are lines that code gives to `pando.note()` inside the cell."""
 
+Signal = Literal["kill", "terminate", "interrupt"]
+"""What is sent to a cell's program: its end, whatever it thinks of it; SIGTERM; SIGINT, as Ctrl-C is."""
+
 Size = Union[str, int]
 """An amount of memory: bytes, or text such as "256M"."""
 
@@ -131,6 +134,8 @@ class Template:
     file_bytes: int
     made: int
     """Seconds since 1970."""
+    forced: bool
+    """It was stopped as it stood: nothing promises that its clones' random numbers are distinct."""
 
 
 @dataclass(frozen=True)

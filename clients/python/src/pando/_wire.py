@@ -43,6 +43,7 @@ from ._types import (
     Result,
     SandboxEnded,
     ServerInfo,
+    Signal,
     Size,
     Template,
     refusal,
@@ -151,8 +152,13 @@ def wait(number: int, timeout: Optional[float]) -> Operation[Optional[Outcome]]:
     return Operation("GET", f"/v1/cells/{number}/wait", lambda value: _cell(value).outcome, params=params)
 
 
-def kill(number: int, gently: bool = False) -> Operation[None]:
-    return Operation("POST", f"/v1/cells/{number}/kill", _nothing, params={"gently": _boolean(gently)})
+def kill(number: int, signal: Signal) -> Operation[None]:
+    return Operation("POST", f"/v1/cells/{number}/kill", _nothing, params={"signal": signal})
+
+
+def freeze(number: int, name: str, force: bool, replace: bool) -> Operation[Template]:
+    body = _json({"name": name, "force": force, "replace": replace})
+    return Operation("POST", f"/v1/cells/{number}/freeze", _template, body)
 
 
 def write(number: int, data: bytes, end: bool) -> Operation[None]:
@@ -160,10 +166,9 @@ def write(number: int, data: bytes, end: bool) -> Operation[None]:
 
 
 def output(number: int, first: int, follow: bool) -> Operation[None]:
-    """What a cell says: the answer is one `said` after the other, a line each."""
-    return Operation(
-        "GET", f"/v1/cells/{number}/output", _nothing, params={"from": str(first), "follow": _boolean(follow)}
-    )
+    """What a cell says: the answer is for `Lines` to read. The cell waits for whoever follows it."""
+    params = {"from": str(first), "follow": _boolean(follow), "whole": _boolean(follow)}
+    return Operation("GET", f"/v1/cells/{number}/output", _nothing, params=params)
 
 
 class Lines:
