@@ -36,6 +36,8 @@ const PACKAGES: &[Package] = &[
     package("xz-utils", "xz", "files for programs in cells to unpack"),
     package("libsqlite3-dev", "/usr/lib/x86_64-linux-gnu/libsqlite3.a", "a static sqlite"),
     package("python3", "/usr/bin/python3", "a dynamic program with many libraries"),
+    package("python3-httpx", "/usr/lib/python3/dist-packages/httpx/__init__.py", "what the client for Python speaks with"),
+    package("mypy", "/usr/bin/mypy", "what reads its types"),
     package("perl", "/usr/bin/perl", "another"),
     package("make", "/usr/bin/make", "many compilers at once"),
     package("git", "/usr/bin/git", "a history to keep"),

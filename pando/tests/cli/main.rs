@@ -30,6 +30,7 @@ mod overlay;
 mod patched;
 mod programs;
 mod pseudo;
+mod python_client;
 mod refusals;
 mod serve;
 mod servers;

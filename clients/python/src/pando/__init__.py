@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Runs code that nobody trusts in cells of Pando: tiny virtual machines that are cloned in milliseconds.
+
+>>> import pando
+>>> with pando.Sandbox("python", memory="256M", timeout=5) as s:
+...     r = s.run("print(1)")
+>>> r.stdout, r.stderr, r.exit_code, r.error
+('1\\n', '', 0, None)
+"""
+
+from ._async import AsyncCell, AsyncClient, AsyncSandbox, arun
+from ._sync import Cell, Client, Sandbox, run
+from ._types import (
+    BadRequest,
+    CannotBeShown,
+    CellInfo,
+    CodeError,
+    ConnectionLost,
+    Error,
+    MachineFull,
+    NoSuchCell,
+    NoSuchProgram,
+    NoSuchTemplate,
+    NotReady,
+    Outcome,
+    Piece,
+    Reason,
+    Result,
+    SandboxEnded,
+    ServerError,
+    ServerInfo,
+    ServerMissing,
+    Template,
+    TemplateExists,
+    UnusableTemplate,
+    WrongState,
+)
+
+__all__ = [
+    "AsyncCell",
+    "AsyncClient",
+    "AsyncSandbox",
+    "BadRequest",
+    "CannotBeShown",
+    "Cell",
+    "CellInfo",
+    "Client",
+    "CodeError",
+    "ConnectionLost",
+    "Error",
+    "MachineFull",
+    "NoSuchCell",
+    "NoSuchProgram",
+    "NoSuchTemplate",
+    "NotReady",
+    "Outcome",
+    "Piece",
+    "Reason",
+    "Result",
+    "Sandbox",
+    "SandboxEnded",
+    "ServerError",
+    "ServerInfo",
+    "ServerMissing",
+    "Template",
+    "TemplateExists",
+    "UnusableTemplate",
+    "WrongState",
+    "arun",
+    "run",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Where the server listens, and how one is started where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import List, Optional
+
+from ._types import ServerMissing
+
+_SAYS_READY = "serving at"
+_starting = threading.Lock()
+# Held so that nobody waits for them: they outlive this process.
+_started: List[subprocess.Popen[str]] = []
+
+
+def place() -> Path:
+    """The socket where `pando serve` listens if it is not told otherwise."""
+    run = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(run) and os.path.isdir(run):
+        return Path(run, "pando", "socket")
+    data = os.environ.get("XDG_DATA_HOME", "")
+    base = Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share"
+    return base / "pando" / "run" / "socket"
+
+
+def start(path: Optional[Path]) -> None:
+    """Starts a server at this socket, or at the usual one, which outlives this process. Blocks until it serves.
+
+    Raises ServerMissing if there is no program to start, or if that fails; the text says why.
+    """
+    with _starting:
+        if _is_there(path or place()):
+            return
+        program = os.environ.get("PANDO") or shutil.which("pando")
+        if not program:
+            raise ServerMissing(
+                f"nobody listens at {path or place()}, and there is no program `pando` in PATH to start a server with: "
+                "install it (`cargo install --path pando` in a clone of its repository), or name it in the variable PANDO"
+            )
+        words = [program, "serve"] + (["--socket", str(path)] if path else [])
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                start_new_session=True,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            raise ServerMissing(f"nobody listens at {path or place()}, and {program} cannot be started: {error}") from error
+        _started.append(process)
+        said = _listen(process)
+        if said is None:
+            # It is not ours to wait for.
+            process.returncode = 0
+            return
+        process.wait()
+    # Somebody else may have been quicker.
+    if not _is_there(path or place()):
+        raise ServerMissing(f"nobody listens at {path or place()}, and `{' '.join(words)}` failed:\n{said.strip()}")
+
+
+def _listen(process: subprocess.Popen[str]) -> Optional[str]:
+    """Waits until a server serves; returns what it said if it ended instead."""
+    assert process.stderr is not None
+    said = ""
+    with process.stderr as stderr:
+        for line in stderr:
+            if _SAYS_READY in line:
+                return None
+            said += line
+    return said
+
+
+def _is_there(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What is asked for and answered, and the errors: nothing here speaks to anybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
+
+Reason = Literal[
+    "exited",
+    "signalled",
+    "timed-out",
+    "memory-limit",
+    "output-limit",
+    "killed",
+    "crashed",
+    "machine-full",
+    "frozen",
+    "host-failure",
+]
+"""Why a cell ended. Code that came to its end, well or with an exception, has "exited"."""
+
+Stream = Literal["stdout", "stderr", "notes"]
+"""Where something was said. Notes are lines that code gives to `pando.note()` inside the cell."""
+
+Signal = Literal["kill", "terminate", "interrupt"]
+"""What is sent to a cell's program: its end, whatever it thinks of it; SIGTERM; SIGINT, as Ctrl-C is."""
+
+Size = Union[str, int]
+"""An amount of memory: bytes, or text such as "256M"."""
+
+
+@dataclass(frozen=True)
+class CodeError:
+    """What went wrong with code: its own exception, or that it was ended.
+
+    `name` is the exception's class; for code that was ended, one of TimedOut, MemoryLimit, OutputLimit, Crashed,
+    Killed, MachineFull, HostFailure. `value` is the message, `traceback` the text that Python prints; it is empty
+    where there is none.
+    """
+
+    name: str
+    value: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return self.traceback.rstrip("\n") or f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of code that was run.
+
+    >>> pando.run("print(6 * 7)").stdout
+    '42\\n'
+    """
+
+    stdout: str
+    """What it printed. Bytes that are no text are replaced."""
+    stderr: str
+    """The same for its standard error, where its traceback is as well."""
+    exit_code: int
+    """0 where all is well; 1 after an exception; what `sys.exit` was given; 128 + N by signal N; 124 out of time."""
+    error: Optional[CodeError]
+    """Its exception, or why it was ended; None where all is well, and after `sys.exit`."""
+    reason: Reason
+    """"exited" where it came to its end, whether well or with an exception; otherwise what ended it."""
+    seconds: float
+    """How long it took."""
+    cpu_seconds: float
+    """How much of a core it took. In a sandbox that goes on: the sandbox, so far."""
+    peak_bytes: int
+    """The most memory that it had of its own. In a sandbox that goes on: what the sandbox has now."""
+    notes: Tuple[str, ...] = ()
+    """Lines that it gave to `pando.note()`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended."""
+
+    reason: Reason
+    exit_code: int
+    """The status that a shell would show."""
+    message: str
+    """The same for people."""
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    exits: int
+    """How often it came to the kernel."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something that a cell said."""
+
+    number: int
+    """Pieces are counted; one that is missing was forgotten before anybody asked for it."""
+    stream: Stream
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The data as text; what is none is replaced."""
+        return self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class CellInfo:
+    """A cell that the server knows."""
+
+    id: int
+    template: str
+    arguments: Tuple[str, ...]
+    started: float
+    """Seconds since 1970."""
+    memory_bytes: int
+    """Memory that it has of its own now."""
+    cpu_seconds: float
+    outcome: Optional[Outcome]
+    """How it ended; None while it runs."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template that the server keeps."""
+
+    name: str
+    arguments: Tuple[str, ...]
+    """The program and its arguments."""
+    memory_bytes: int
+    """The most memory that each clone may have that does not ask for less."""
+    file_bytes: int
+    made: int
+    """Seconds since 1970."""
+    forced: bool
+    """It was stopped as it stood: nothing promises that its clones' random numbers are distinct."""
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What the server is, and what it has."""
+
+    version: str
+    process: int
+    running: int
+    """Cells that run."""
+    memory_bytes: int
+    """The most memory that all cells may have together."""
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a cell is cloned from, what it may take, and what it is given."""
+
+    template: str = "python"
+    memory: Optional[Size] = None
+    """The most memory that it may have of its own."""
+    cpus: Optional[float] = None
+    """The most of one core that it may use: from 0.001 to 1."""
+    timeout: Optional[float] = None
+    """Seconds."""
+    output_limit: Optional[int] = None
+    """Bytes that it may say."""
+    environment: Optional[Mapping[str, str]] = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a template is made of. Without arguments: the standard template of this name."""
+
+    name: str
+    arguments: Sequence[str] = ()
+    environment: Optional[Mapping[str, str]] = None
+    memory: Optional[Size] = None
+    timeout: Optional[float] = None
+    volumes: Sequence[str] = ()
+    root: Optional[str] = None
+    bare: bool = False
+    user: Optional[str] = None
+    train: bool = False
+    train_arguments: Sequence[str] = ()
+    replace: bool = False
+
+
+class Error(Exception):
+    """Anything that Pando refuses or cannot do. Code that fails is no error: its Result says so."""
+
+
+class ServerMissing(Error):
+    """Nobody listens, and no server could be started."""
+
+
+class ConnectionLost(Error):
+    """The server went away in the middle of something."""
+
+
+class SandboxEnded(Error):
+    """The sandbox's cell has ended: there is nothing left to run code in. `outcome` says how, where that is known."""
+
+    def __init__(self, message: str, outcome: Optional[Outcome] = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class ServerError(Error):
+    """The server refused. `problem` is its word for why."""
+
+    problem = "server"
+
+
+class BadRequest(ServerError, ValueError):
+    """What was asked makes no sense."""
+
+
+class NoSuchTemplate(ServerError, LookupError):
+    """There is no template of this name."""
+
+
+class NoSuchCell(ServerError, LookupError):
+    """There is no such cell, or it ended long ago."""
+
+
+class NoSuchProgram(ServerError, LookupError):
+    """What a template is to be made of is not there, or cannot be executed."""
+
+
+class TemplateExists(ServerError):
+    """There is a template of this name already."""
+
+
+class UnusableTemplate(ServerError):
+    """The template does not fit any more: the host's software has changed, or its file is damaged. Make it anew."""
+
+
+class NotReady(ServerError):
+    """The program that a template was to be made of never said that it is ready."""
+
+
+class CannotBeShown(ServerError):
+    """A file that a template is to see cannot be shown."""
+
+
+class MachineFull(ServerError):
+    """There is not enough memory for another cell."""
+
+
+class WrongState(ServerError):
+    """The cell is in no state for this: it has ended."""
+
+
+_BY_PROBLEM: Dict[str, Type[ServerError]] = {
+    "bad-request": BadRequest,
+    "no-such-template": NoSuchTemplate,
+    "no-such-cell": NoSuchCell,
+    "no-such-program": NoSuchProgram,
+    "template-exists": TemplateExists,
+    "unusable-template": UnusableTemplate,
+    "not-ready": NotReady,
+    "cannot-be-shown": CannotBeShown,
+    "machine-full": MachineFull,
+    "wrong-state": WrongState,
+}
+
+
+def refusal(problem: str, message: str) -> ServerError:
+    """The error for the server's word."""
+    error = _BY_PROBLEM.get(problem, ServerError)(message)
+    error.problem = problem
+    return error

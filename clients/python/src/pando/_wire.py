@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""All that is not I/O: what requests look like, what answers mean, and what a run in a sandbox is made of.
+
+Both kinds of client send an `Operation` and give the answer to `answer`; both kinds of sandbox feed what the cell says
+to a `Run`.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
+
+from ._types import (
+    CellInfo,
+    CodeError,
+    Error,
+    Limits,
+    Outcome,
+    Piece,
+    Reason,
+    Recipe,
+    Result,
+    SandboxEnded,
+    ServerInfo,
+    Signal,
+    Size,
+    Template,
+    refusal,
+)
+
+T = TypeVar("T")
+OnText = Callable[[str], object]
+Said = Union[Piece, Outcome]
+
+STANDARD = frozenset({"python"})
+"""Templates that the server makes of the host's software when they are asked for."""
+OUTPUT_MAX = 16 << 20
+"""Bytes that a run may say where nobody says how many."""
+_TIMED_OUT = 124
+"""The exit code of what was ended because its time was up, as a shell shows it."""
+
+_NAMES: Mapping[str, str] = {
+    "signalled": "Crashed",
+    "timed-out": "TimedOut",
+    "memory-limit": "MemoryLimit",
+    "output-limit": "OutputLimit",
+    "killed": "Killed",
+    "crashed": "Crashed",
+    "machine-full": "MachineFull",
+    "frozen": "Frozen",
+    "host-failure": "HostFailure",
+}
+
+
+@dataclass(frozen=True)
+class Operation(Generic[T]):
+    """A request, and how its answer is read."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    body: Optional[bytes] = None
+    params: Optional[Mapping[str, str]] = None
+
+    @property
+    def headers(self) -> Dict[str, str]:
+        return {"content-type": "application/octet-stream" if self.params else "application/json"} if self.body else {}
+
+
+def answer(operation: Operation[T], status: int, body: bytes) -> T:
+    """What the server answered.
+
+    Raises the error that it told.
+    """
+    try:
+        value = json.loads(body) if body else None
+        if 200 <= status < 300:
+            return operation.read(value)
+        raise refusal(value["problem"], value["message"])
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, Error):
+            raise
+        told = body[:200].decode(errors="replace")
+        raise Error(f"what listens does not answer like Pando ({status}): {told!r}") from error
+
+
+def server_info() -> Operation[ServerInfo]:
+    return Operation("GET", "/v1", lambda value: _known(ServerInfo, value))
+
+
+def templates() -> Operation[List[Template]]:
+    return Operation("GET", "/v1/templates", lambda value: [_template(each) for each in value])
+
+
+def template(name: str) -> Operation[Template]:
+    return Operation("GET", f"/v1/templates/{_segment(name)}", _template)
+
+
+def create_template(recipe: Recipe) -> Operation[Template]:
+    body = asdict(recipe)
+    body.update(memory=_memory(recipe.memory), environment=dict(recipe.environment or {}))
+    return Operation("POST", "/v1/templates", _template, _json(body))
+
+
+def remove_template(name: str) -> Operation[None]:
+    return Operation("DELETE", f"/v1/templates/{_segment(name)}", _nothing)
+
+
+def run(limits: Limits, arguments: Sequence[str], stdin: Union[str, bytes, None]) -> Operation[Result]:
+    return Operation("POST", "/v1/run", _ran, _order(limits, arguments, stdin))
+
+
+def start(limits: Limits, arguments: Sequence[str], stdin: Union[str, bytes, None]) -> Operation[CellInfo]:
+    return Operation("POST", "/v1/cells", _cell, _order(limits, arguments, stdin))
+
+
+def cells() -> Operation[List[CellInfo]]:
+    return Operation("GET", "/v1/cells", lambda value: [_cell(each) for each in value])
+
+
+def cell(number: int) -> Operation[CellInfo]:
+    return Operation("GET", f"/v1/cells/{number}", _cell)
+
+
+def remove(number: int) -> Operation[None]:
+    return Operation("DELETE", f"/v1/cells/{number}", _nothing)
+
+
+def wait(number: int, timeout: Optional[float]) -> Operation[Optional[Outcome]]:
+    params = {} if timeout is None else {"timeout": str(timeout)}
+    return Operation("GET", f"/v1/cells/{number}/wait", lambda value: _cell(value).outcome, params=params)
+
+
+def kill(number: int, signal: Signal) -> Operation[None]:
+    return Operation("POST", f"/v1/cells/{number}/kill", _nothing, params={"signal": signal})
+
+
+def freeze(number: int, name: str, force: bool, replace: bool) -> Operation[Template]:
+    body = _json({"name": name, "force": force, "replace": replace})
+    return Operation("POST", f"/v1/cells/{number}/freeze", _template, body)
+
+
+def write(number: int, data: bytes, end: bool) -> Operation[None]:
+    return Operation("POST", f"/v1/cells/{number}/input", _nothing, data, {"end": _boolean(end)})
+
+
+def output(number: int, first: int, follow: bool) -> Operation[None]:
+    """What a cell says: the answer is for `Lines` to read. The cell waits for whoever follows it."""
+    params = {"from": str(first), "follow": _boolean(follow), "whole": _boolean(follow)}
+    return Operation("GET", f"/v1/cells/{number}/output", _nothing, params=params)
+
+
+class Lines:
+    """Reads what a cell says out of the bytes of an answer."""
+
+    def __init__(self) -> None:
+        self._begun: List[bytes] = []
+
+    def add(self, data: bytes) -> List[Said]:
+        """The lines that are whole by now."""
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*self._begun, whole[0]])
+            self._begun.clear()
+        self._begun.append(rest)
+        return [_said(line) for line in whole]
+
+
+def _said(line: bytes) -> Said:
+    try:
+        value = json.loads(line)
+        if "outcome" in value:
+            return _known(Outcome, value["outcome"])
+        return Piece(value["number"], value["stream"], _bytes(value["data"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Error(f"what listens does not answer like Pando: {line[:200]!r}") from error
+
+
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """Tells people what takes long."""
+    since = time.monotonic()
+    print(f'pando: making the template "{name}" from this host\'s Python, once...', file=sys.stderr, flush=True)
+    yield
+    print(f"pando: done in {time.monotonic() - since:.1f} s", file=sys.stderr, flush=True)
+
+
+class Life:
+    """What both kinds of sandbox know about the one cell that they have."""
+
+    def __init__(self, limits: Limits, timeout: Optional[float], output_limit: Optional[int]) -> None:
+        self.limits = limits
+        self.timeout = timeout
+        self.output_limit = output_limit
+        self.number: Optional[int] = None
+        self.over: Optional[str] = None
+        self.outcome: Optional[Outcome] = None
+
+    def describe(self, kind: str) -> str:
+        state = self.over or ("not started" if self.number is None else f"cell {self.number}")
+        return f"<{kind} {self.limits.template!r}: {state}>"
+
+    def end(self, why: str, outcome: Optional[Outcome] = None) -> None:
+        """There is nothing left to run in. The first reason is the one."""
+        if self.over is None:
+            self.over, self.outcome = why, outcome
+
+    def check(self) -> None:
+        if self.over is not None:
+            raise SandboxEnded(f"the sandbox has ended: {self.over}", self.outcome)
+
+    def begin(self, timeout: Optional[float], on_stdout: Optional[OnText], on_stderr: Optional[OnText]) -> Run:
+        self.check()
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout: {timeout} is no time: give seconds, or None")
+        limit = OUTPUT_MAX if self.output_limit is None else self.output_limit
+        return Run(self.timeout if timeout is None else timeout, limit, on_stdout, on_stderr)
+
+    def finish(self, run: Run, is_refused: bool) -> None:
+        """Remembers what a run left behind. `is_refused`: its code was not taken."""
+        if run.outcome is not None:
+            self.end(run.error.value if run.error else run.outcome.message, run.outcome)
+            if is_refused and not run.is_stopped:
+                self.check()
+        elif not run.is_done:
+            self.end("the server does not follow it any more")
+            self.check()
+
+
+class Run:
+    """One piece of code in a sandbox, from its start to what became of it."""
+
+    def __init__(
+        self, timeout: Optional[float], output_limit: int, on_stdout: Optional[OnText], on_stderr: Optional[OnText]
+    ) -> None:
+        self.timeout = timeout
+        self.outcome: Optional[Outcome] = None
+        self.error: Optional[CodeError] = None
+        self.is_done = False
+        self._room = output_limit
+        self._limit = output_limit
+        self._since = time.monotonic()
+        self._stop: Optional[Reason] = None
+        self._exit_code = 0
+        self._notes: List[str] = []
+        self._texts = {"stdout": _Text(on_stdout), "stderr": _Text(on_stderr)}
+        # Whoever watches the time does so beside whoever listens.
+        self._lock = threading.Lock()
+
+    @property
+    def is_stopped(self) -> bool:
+        """The cell must be killed, or is being."""
+        return self._stop is not None
+
+    def expire(self) -> bool:
+        """The time is up. Returns whether that matters: the cell must be killed then."""
+        with self._lock:
+            if self.is_done or self._stop is not None:
+                return False
+            self._stop = "timed-out"
+            return True
+
+    def take(self, said: Said) -> bool:
+        """Takes what the cell says. Returns whether it must be killed for that."""
+        if isinstance(said, Outcome):
+            self._end(said)
+            return False
+        data, is_too_much = said.data[: self._room], len(said.data) > self._room
+        self._room -= len(data)
+        if said.stream == "notes":
+            for note in data.decode(errors="replace").splitlines():
+                self._hear(note)
+        else:
+            self._texts[said.stream].add(data)
+        with self._lock:
+            if not is_too_much or self.is_done or self._stop is not None:
+                return False
+            self._stop = "output-limit"
+            return True
+
+    def result(self, now: Optional[CellInfo]) -> Result:
+        """What became of it; `now` is what the cell has, if it goes on."""
+        for text in self._texts.values():
+            text.end()
+        cpu, memory = (now.cpu_seconds, now.memory_bytes) if now else (0.0, 0)
+        if self.outcome:
+            cpu, memory = self.outcome.cpu_seconds, self.outcome.peak_bytes
+        return Result(
+            stdout=self._texts["stdout"].all,
+            stderr=self._texts["stderr"].all,
+            exit_code=self._exit_code,
+            error=self.error,
+            reason=self._stop or (self.outcome.reason if self.outcome else "exited"),
+            seconds=time.monotonic() - self._since,
+            cpu_seconds=cpu,
+            peak_bytes=memory,
+            notes=tuple(self._notes),
+        )
+
+    def _hear(self, note: str) -> None:
+        told = _told(note)
+        with self._lock:
+            if told is None or self.is_done:
+                self._notes.append(note)
+            elif self._stop is None:
+                self._exit_code, self.error = told
+                self.is_done = True
+
+    def _end(self, outcome: Outcome) -> None:
+        with self._lock:
+            self.outcome, self.is_done = outcome, True
+            self._exit_code = outcome.exit_code
+            if self._stop == "timed-out":
+                self._exit_code = _TIMED_OUT
+                self.error = _ended(self._stop, f"it did not end within {self.timeout:g} s")
+            elif self._stop is not None:
+                self.error = _ended(self._stop, f"it said more than the {self._limit} bytes that it may")
+            else:
+                self.error = _ended(outcome.reason, outcome.message)
+
+
+class _Text:
+    """A stream's text, as it comes."""
+
+    def __init__(self, listener: Optional[OnText]) -> None:
+        self._listener = listener
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._parts: List[str] = []
+
+    def add(self, data: bytes, is_last: bool = False) -> None:
+        text = self._decoder.decode(data, is_last)
+        if text:
+            self._parts.append(text)
+            if self._listener:
+                self._listener(text)
+
+    def end(self) -> None:
+        self.add(b"", True)
+
+    @property
+    def all(self) -> str:
+        return "".join(self._parts)
+
+
+def code_line(code: str) -> bytes:
+    """Code as the Python in a sandbox's cell takes it."""
+    return json.dumps(code).encode() + b"\n"
+
+
+def _ran(value: Mapping[str, Any]) -> Result:
+    outcome = _known(Outcome, value)
+    error = _ended(outcome.reason, outcome.message)
+    notes: List[str] = []
+    for note in value["notes"]:
+        told = _told(note)
+        if told is None:
+            notes.append(note)
+        elif error is None:
+            error = told[1]
+    return Result(
+        stdout=_bytes(value["stdout"]).decode(errors="replace"),
+        stderr=_bytes(value["stderr"]).decode(errors="replace"),
+        exit_code=outcome.exit_code,
+        error=error,
+        reason=outcome.reason,
+        seconds=outcome.seconds,
+        cpu_seconds=outcome.cpu_seconds,
+        peak_bytes=outcome.peak_bytes,
+        notes=tuple(notes),
+    )
+
+
+def _ended(reason: str, message: str) -> Optional[CodeError]:
+    """What is wrong with ending like this."""
+    name = _NAMES.get(reason)
+    return None if name is None else CodeError(name, message)
+
+
+def _told(note: str) -> Optional[Tuple[int, Optional[CodeError]]]:
+    """How code ended, if a note says that. It may say anything: it comes out of the cell."""
+    try:
+        value = json.loads(note)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or value.keys() != {"exit_code", "error"}:
+        return None
+    code, error = value["exit_code"], value["error"]
+    if not isinstance(code, int) or not 0 <= code <= 255:
+        return None
+    if error is None:
+        return code, None
+    if not isinstance(error, dict) or error.keys() != {"name", "value", "traceback"}:
+        return None
+    if not all(isinstance(each, str) for each in error.values()):
+        return None
+    return code, CodeError(**error)
+
+
+def _order(limits: Limits, arguments: Sequence[str], stdin: Union[str, bytes, None]) -> bytes:
+    body = asdict(limits)
+    body.update(
+        arguments=list(arguments),
+        memory=_memory(limits.memory),
+        environment=dict(limits.environment or {}),
+        input={"base64": base64.b64encode(stdin).decode()} if isinstance(stdin, bytes) else stdin,
+    )
+    return _json(body)
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+
+
+def _memory(size: Optional[Size]) -> Optional[str]:
+    return None if size is None else str(size)
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _segment(name: str) -> str:
+    # What could end the segment is in no template's name; the server says so of the rest.
+    if not name or name in (".", "..") or any(character in "/?#%" for character in name):
+        raise refusal("bad-request", f"`{name}` is no name for a template")
+    return name
+
+
+def _bytes(text: Union[str, Mapping[str, str]]) -> bytes:
+    return text.encode() if isinstance(text, str) else base64.b64decode(text["base64"])
+
+
+def _known(kind: Type[T], value: Mapping[str, Any]) -> T:
+    """A newer server may tell more than this knows."""
+    return kind(**{field.name: value[field.name] for field in fields(kind)})
+
+
+def _template(value: Mapping[str, Any]) -> Template:
+    return _known(Template, {**value, "arguments": tuple(value["arguments"])})
+
+
+def _cell(value: Mapping[str, Any]) -> CellInfo:
+    outcome = value["outcome"] and _known(Outcome, value["outcome"])
+    return _known(CellInfo, {**value, "arguments": tuple(value["arguments"]), "outcome": outcome})
+
+
+def _nothing(_: Any) -> None:
+    return None

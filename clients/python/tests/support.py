@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A server of the tests' own, with templates of its own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from functools import lru_cache
+from pathlib import Path
+from typing import Dict, List
+
+SOURCE = Path(__file__).parent.parent / "src"
+sys.path.insert(0, str(SOURCE))
+
+import pando  # noqa: E402
+
+SECRET = "b8f1c6e2-the-host-has-this"
+"""Something that only the host knows."""
+
+
+def program() -> str:
+    """The program under test."""
+    try:
+        return os.environ["PANDO"]
+    except KeyError:
+        raise SystemExit("name the program to test: PANDO=/path/to/pando") from None
+
+
+class Server:
+    """A `pando serve` with a place of its own, until this process ends."""
+
+    def __init__(self) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="pando-")
+        self.place = Path(self._place.name)
+        self.secret = self.place / "secret"
+        self.secret.write_text(SECRET)
+        self.environment = environment(self.place)
+        self.socket = self.place / "data/pando/run/socket"
+        self._process = subprocess.Popen(
+            [program(), "serve"], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        atexit.register(self.stop)
+        assert self._process.stderr is not None
+        line = self._process.stderr.readline()
+        assert "serving at" in line, line + self._process.stderr.read()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._place.cleanup()
+
+
+def environment(place: Path) -> Dict[str, str]:
+    """Variables for programs that keep all that they keep in a directory."""
+    own = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    return {**own, "XDG_DATA_HOME": str(place / "data"), "PYTHONPATH": str(SOURCE), "PANDO_TEST_SECRET": SECRET}
+
+
+@lru_cache(maxsize=None)
+def server() -> Server:
+    """The server that all tests share."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        raise unittest.SkipTest("there is no /dev/kvm to be used")
+    return Server()
+
+
+class Case(unittest.TestCase):
+    """A test that has a client."""
+
+    client: pando.Client
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.client = pando.Client(server().socket, start=False)
+        cls.addClassCleanup(cls.client.close)
+
+    def running(self) -> List[int]:
+        """Cells that have not ended."""
+        return [cell.id for cell in self.client.cells() if cell.outcome is None]
+
+    def says(self, result: pando.Result, stdout: str) -> None:
+        """It ended well, and said this."""
+        said = (result.stdout, result.stderr, result.exit_code, result.error, result.reason)
+        self.assertEqual(said, (stdout, "", 0, None, "exited"))
+
+    def contained(self, result: pando.Result, reason: str, name: str) -> None:
+        """It was ended for this reason, which the error names and explains."""
+        assert result.error is not None, result
+        self.assertEqual((result.reason, result.error.name), (reason, name), result)
+        self.assertTrue(result.error.value, result)
+        self.assertNotEqual(result.exit_code, 0)

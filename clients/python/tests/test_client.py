@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Templates, cells, and where servers come from."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Dict, List
+
+from support import Case, environment, program, server  # first: it finds the package
+
+import pando
+
+ADDER = "import pando, sys; pando.ready(); print(sum(map(int, sys.argv[1:])))"
+FIRST_USE = "import pando; print(pando.run('print(6 * 7)').stdout, pando.Client().info().process)"
+
+
+class Templates(Case):
+    def test_made_and_removed(self) -> None:
+        made = self.client.create_template("adder", ["python3", "-c", ADDER], memory="128M")
+        self.assertEqual((made.name, made.arguments[0], made.memory_bytes), ("adder", "python3", 128 << 20))
+        self.assertEqual(self.client.template("adder"), made)
+        self.assertIn(made, self.client.templates())
+        self.says(self.client.run("1", template="adder", arguments=["2"]), "3\n")
+        with self.assertRaisesRegex(pando.TemplateExists, "adder"):
+            self.client.create_template("adder", ["python3", "-c", ADDER])
+        self.client.create_template("adder", ["python3", "-c", ADDER], replace=True)
+        self.client.remove_template("adder")
+        with self.assertRaisesRegex(pando.NoSuchTemplate, "adder"):
+            self.client.run("1", template="adder")
+        with self.assertRaises(pando.NoSuchTemplate):
+            self.client.remove_template("adder")
+
+    def test_what_cannot_be_made_is_refused_in_words(self) -> None:
+        with self.assertRaisesRegex(pando.NotReady, "it said:\nwhy\n*$"):
+            self.client.create_template("failing", ["python3", "-c", "print('why')"])
+        with self.assertRaisesRegex(pando.NoSuchProgram, "no-such-program"):
+            self.client.create_template("missing", ["no-such-program"])
+        with self.assertRaisesRegex(pando.BadRequest, "arguments"):
+            self.client.create_template("nothing")
+        for name in ("", "..", "a/b", "a?b", "a b"):
+            with self.subTest(name), self.assertRaises(pando.BadRequest):
+                self.client.template(name)
+
+
+class Cells(Case):
+    def test_one_is_written_to_and_read(self) -> None:
+        with self.client.start("python", ["for line in iter(input, ''): print(line[::-1], flush=True)"]) as cell:
+            said = cell.output()
+            for line, answer in (("abc", "cba\n"), ("é€", "€é\n")):
+                cell.write(line + "\n")
+                self.assertEqual(next(said).text, answer)
+            self.assertIsNone(cell.wait(0.01))
+            info = cell.info()
+            self.assertEqual((info.id, info.template, info.outcome), (cell.id, "python", None))
+            cell.write("\n")
+            self.assertEqual(list(said), [])
+            outcome = cell.wait()
+            assert outcome is not None
+            self.assertEqual((outcome.reason, outcome.exit_code, outcome.message), ("exited", 0, "exited with status 0"))
+            self.assertEqual([piece.data for piece in cell.output(first=1)], ["€é\n".encode()])
+            with self.assertRaises(pando.WrongState):
+                cell.write("more")
+        with self.assertRaises(pando.NoSuchCell):
+            cell.info()
+
+    def test_one_is_ended(self) -> None:
+        with self.client.start("python", ["print(1, flush=True)\nwhile True: pass"]) as cell:
+            next(cell.output())
+            cell.kill("interrupt")
+            outcome = cell.wait()
+            assert outcome is not None
+            self.assertEqual(outcome.exit_code, 1)
+            self.assertIn("KeyboardInterrupt", "".join(piece.text for piece in cell.output()))
+        with self.client.start("python", ["while True: pass"]) as cell:
+            cell.kill()
+            outcome = cell.wait()
+            assert outcome is not None
+            self.assertEqual((outcome.reason, outcome.message), ("killed", "killed"))
+            self.assertIn(cell.id, [each.id for each in self.client.cells()])
+            self.assertEqual(self.client.cell(cell.id).id, cell.id)
+
+
+class Servers(unittest.TestCase):
+    def setUp(self) -> None:
+        server()
+        place = tempfile.TemporaryDirectory(prefix="pando-")
+        self.addCleanup(place.cleanup)
+        self.place = Path(place.name)
+
+    def python(self, code: str, variables: Dict[str, str]) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-X", "dev", "-c", code]
+        return subprocess.run(words, env=variables, capture_output=True, text=True, timeout=600)
+
+    def test_one_is_started_where_there_is_none_and_stays(self) -> None:
+        variables = {**environment(self.place), "PANDO": program()}
+        first = self.python(FIRST_USE, variables)
+        answer, process = first.stdout.split()
+        self.addCleanup(os.kill, int(process), signal.SIGTERM)
+        self.assertEqual(answer, "42")
+        self.assertRegex(
+            first.stderr,
+            r"""^pando: making the template "python" from this host's Python, once\.\.\.\npando: done in [\d.]+ s\n$""",
+        )
+        second = self.python(FIRST_USE, variables)
+        self.assertEqual((second.stdout.split(), second.stderr), ([answer, process], ""))
+
+    def test_many_who_start_one_at_once_share_it(self) -> None:
+        variables = {**environment(self.place), "PANDO": program()}
+        words = [sys.executable, "-c", "import pando; print(pando.Client().info().process)"]
+        several = [subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        told: List[str] = [each.communicate()[0].strip() for each in several]
+        self.addCleanup(os.kill, int(told[0]), signal.SIGTERM)
+        self.assertEqual(set(told), {told[0]})
+
+    def test_a_machine_without_the_program(self) -> None:
+        variables = {**environment(self.place), "PATH": "/nowhere"}
+        variables.pop("PANDO")
+        said = self.python("import pando; pando.run('1')", variables)
+        self.assertEqual(said.returncode, 1)
+        self.assertRegex(said.stderr, r"pando.*ServerMissing: nobody listens at .*cargo install --path pando.*PANDO\n$")
+
+    def test_one_that_cannot_start_says_why(self) -> None:
+        variables = {**environment(self.place), "PANDO": "/bin/false"}
+        self.assertIn("`/bin/false serve` failed", self.python("import pando; pando.run('1')", variables).stderr)
+
+    def test_none_is_started_if_nobody_wants_that(self) -> None:
+        with pando.Client(self.place / "socket", start=False) as client:
+            with self.assertRaisesRegex(pando.ServerMissing, f"nobody listens at {self.place}/socket: start `pando serve`"):
+                client.info()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client for Python, `clients/python`: its own tests, against a service of this program.
+
+use crate::case::{PANDO, text};
+use pando_testing::lab::kvm_is_there;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn package() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("clients").join("python")
+}
+
+#[track_caller]
+fn succeeds(command: &mut Command) {
+    let outcome = command.current_dir(package()).output().expect("it starts");
+    assert!(outcome.status.success(), "{}{}", text(&outcome.stdout), text(&outcome.stderr));
+}
+
+#[test]
+fn its_tests_succeed() {
+    if !kvm_is_there() {
+        return;
+    }
+    // Debian's: the one in PATH may lack the library that it speaks with.
+    let words = ["-B", "-X", "dev", "-m", "unittest", "discover", "-s", "tests"];
+    succeeds(Command::new("/usr/bin/python3").args(words).env("PANDO", PANDO));
+}
+
+#[test]
+fn its_types_fit() {
+    succeeds(Command::new("/usr/bin/mypy").arg("--cache-dir=/dev/null"));
+}
