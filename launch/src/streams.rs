@@ -32,14 +32,27 @@ pub fn carry_input(
     std::thread::Builder::new().name("console input".into()).spawn(body).map(|_| ())
 }
 
-/// Gives the host's files what the cell says on its two outputs, until it has ended and said all it had to say.
+/// Gives the host's files what the cell says on its two outputs, until it has ended and said all it had to say. One that says more than so many bytes is ended.
 ///
 /// The cell is told of a host's file that nobody reads any more when it writes there again, as a native program is: by `SIGPIPE` and `EPIPE`.
 ///
 /// # Errors
 /// A host's file could not be written; the cell has been ended.
-pub fn carry_output(kernel: &Kernel, cell: CellId, port: &ConsolePort, output: impl AsFd, errors: impl AsFd) -> io::Result<()> {
-    while let Some((stream, bytes)) = port.receive() {
+pub fn carry_output(
+    kernel: &Kernel,
+    cell: CellId,
+    port: &ConsolePort,
+    (output, errors): (impl AsFd, impl AsFd),
+    most: Option<u64>,
+) -> io::Result<()> {
+    let mut left = most.unwrap_or(u64::MAX);
+    while let Some((stream, mut bytes)) = port.receive() {
+        if bytes.len() as u64 > left {
+            // What it may say is said; it may have ended by itself meanwhile.
+            bytes.truncate(left as usize);
+            let _ = kernel.end(cell, End::OutputLimit);
+        }
+        left -= bytes.len() as u64;
         let written = match stream {
             Stream::Output => write_all(&output, &bytes),
             Stream::Errors => write_all(&errors, &bytes),

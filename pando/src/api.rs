@@ -76,6 +76,8 @@ pub(crate) struct NewTemplate {
     pub(crate) bare: bool,
     /// Who it is: `UID` or `UID:GID`.
     pub(crate) user: Option<String>,
+    /// Start the program so many times, and let clones be of any of these by lot: where things lie in memory is different in each.
+    pub(crate) variants: Option<u32>,
     /// Run a clone to its end and learn from it what later ones will touch.
     pub(crate) train: bool,
     /// What that clone is given.
@@ -93,7 +95,9 @@ pub(crate) struct Template {
     pub(crate) arguments: Vec<String>,
     /// The most memory that each clone may have that does not ask for less.
     pub(crate) memory_bytes: u64,
-    /// Bytes of its file.
+    /// In how many variants it is kept.
+    pub(crate) variants: usize,
+    /// Bytes of its files.
     pub(crate) file_bytes: u64,
     /// When it was made: seconds since 1970.
     pub(crate) made: u64,
@@ -119,6 +123,8 @@ pub(crate) struct NewCell {
     pub(crate) timeout: Option<f64>,
     /// Bytes after which it is ended if it says more.
     pub(crate) output_limit: Option<u64>,
+    /// What it is called [default: the template's name and the cell's number].
+    pub(crate) host_name: Option<String>,
     /// Its standard input. Where a cell is made, more can follow; where one is run, none does.
     pub(crate) input: Option<Text>,
 }

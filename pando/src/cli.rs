@@ -107,6 +107,10 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) limits: Limits,
 
+    /// What the cell is called, as `hostname` tells [default: pando]
+    #[arg(long = "hostname", value_name = "NAME", value_parser = crate::options::host_name)]
+    pub(crate) host_name: Option<String>,
+
     /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub(crate) stats: Option<StatsFormat>,
@@ -193,6 +197,10 @@ pub(crate) struct Limits {
     /// The most of one core that the cell may use: a number from 0.001 to 1
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = crate::options::share)]
     pub(crate) cpus: Option<Share>,
+
+    /// End the program once it has written more than this to its standard output and standard error together: bytes, or with K, M, G or T
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) output_limit: Option<Size>,
 
     /// End the program after this long: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]

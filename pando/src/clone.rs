@@ -13,12 +13,13 @@ use crate::laps::Laps;
 use crate::network::Network;
 use crate::options::StatsFormat;
 use crate::run::{self, Single};
+use crate::size::Size;
 use crate::template::{Found, Which};
 use crate::{machine, say};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_kernel::Kernel;
-use pando_launch::{Calls, Program, Root, Terminals};
+use pando_launch::{Calls, LaunchError, Program, Root, Terminals};
 use pando_machine::PageCount;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -43,6 +44,10 @@ pub(crate) struct Clone {
     /// Give the clone a variable, or pass on one of yours (repeat for more): it finds them in /proc/pando/environment
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     variables: Vec<Variable>,
+
+    /// What the clone is called, as `hostname` tells [default: the template's name, with the clone's number where there are several]
+    #[arg(long = "hostname", value_name = "NAME", conflicts_with_all = ["count", "output"], value_parser = crate::options::host_name)]
+    host_name: Option<String>,
 
     #[command(flatten)]
     connection: Connection,
@@ -90,6 +95,8 @@ impl Clone {
             memory: self.limits.memory.map(|size| size.in_bytes().to_string()),
             cpus: self.limits.cpus.map(|share| share.part()),
             timeout: self.limits.timeout.map(|time| time.as_secs_f64()),
+            output_limit: self.limits.output_limit.map(Size::in_bytes),
+            host_name: self.host_name.clone().or_else(|| Some(name.to_string())),
             ..NewCell::default()
         })
     }
@@ -169,9 +176,17 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
 fn single(options: &Clone, ready: &Ready, asked: crate::view::Asked, network: Network, laps: &mut Laps) -> Result<u8, Failure> {
     let cell = ready.program.prepare(&ready.kernel, &ready.root)?;
     options.limits.apply(&ready.kernel, cell)?;
+    let host_name = options.host_name.as_deref().unwrap_or(ready.found.name());
+    ready.kernel.set_host_name(cell, host_name).map_err(LaunchError::from)?;
     laps.end("cell");
     let name = ready.found.name().as_ref();
-    let single =
-        Single { name, terminal: false, timeout: options.limits.timeout, stats: options.stats, publish: &options.connection.publish };
+    let single = Single {
+        name,
+        terminal: false,
+        timeout: options.limits.timeout,
+        output: options.limits.output_limit.map(Size::in_bytes),
+        stats: options.stats,
+        publish: &options.connection.publish,
+    };
     run::finish(&single, &ready.kernel, cell, asked, network, laps)
 }

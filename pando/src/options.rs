@@ -3,6 +3,7 @@
 
 use crate::host;
 use crate::size::Size;
+use pando_abi::limits::HOST_NAME_BYTES;
 use pando_kernel::Share;
 use pando_machine::PageCount;
 use std::ffi::{OsStr, OsString};
@@ -116,6 +117,15 @@ pub(crate) fn directory(text: OsString) -> Result<PathBuf, String> {
         return Ok(path);
     }
     Err(format!("`{}` may be anywhere: give an absolute path of the cell, such as /tmp", path.display()))
+}
+
+/// Reads what a cell is called.
+pub(crate) fn host_name(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if !text.is_empty() && text.len() <= HOST_NAME_BYTES && text.bytes().all(is_plain) {
+        return Ok(text.into());
+    }
+    Err(format!("`{text}` is no host name: give up to {HOST_NAME_BYTES} letters, digits, dots, dashes and underlines"))
 }
 
 /// How `--stats` speaks: a table for people, one object for scripts. (Comments on the variants would become part of the help, and spread it over pages.)

@@ -11,6 +11,7 @@ use crate::network::{Network, Story};
 use crate::options::StatsFormat;
 use crate::say::{self, OWN_FAILURE};
 use crate::signals::Signals;
+use crate::size::Size;
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
 use crate::view::Asked;
@@ -47,6 +48,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         name: options.program(),
         terminal: options.terminal,
         timeout: options.limits.timeout,
+        output: options.limits.output_limit.map(Size::in_bytes),
         stats: options.stats,
         publish: &options.connection.publish,
     };
@@ -61,6 +63,8 @@ pub(crate) struct Single<'a> {
     pub(crate) terminal: bool,
     /// How long it may take.
     pub(crate) timeout: Option<Duration>,
+    /// Bytes that it may say.
+    pub(crate) output: Option<u64>,
     /// What it took is told in the end.
     pub(crate) stats: Option<StatsFormat>,
     /// What was asked to lead to it.
@@ -121,7 +125,7 @@ fn attend(
     let network = network.connect(kernel, cell)?;
     let write_back = seen.exports.write_back(kernel, cell)?;
     let watch = Watch::start(kernel).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(kernel, cell, &watch)?;
+    let signals = Signals::pass_on(kernel, Some(cell), &watch)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
@@ -132,7 +136,7 @@ fn attend(
     if let Some(time) = single.timeout {
         watch.limit(cell, time, End::TimedOut);
     }
-    let carried = carry_output(kernel, cell, &port, std::io::stdout().lock(), std::io::stderr());
+    let carried = carry_output(kernel, cell, &port, (std::io::stdout().lock(), std::io::stderr()), single.output);
     let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
@@ -167,6 +171,9 @@ fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, 
     let program = Program { terminals: terminals(options.terminal), calls, memory, ..seen.program(&options.seen, options.arguments()) };
     let cell = program.prepare(&kernel, &root)?;
     options.limits.apply(&kernel, cell)?;
+    if let Some(name) = &options.host_name {
+        kernel.set_host_name(cell, name).map_err(LaunchError::from)?;
+    }
     laps.end("cell");
     Ok((kernel, cell))
 }
@@ -192,7 +199,7 @@ pub(crate) fn told(outcome: &Outcome) -> (u8, bool) {
         End::Signalled { signal, .. } => 128_u8.saturating_add(*signal),
         End::TimedOut => TIMED_OUT,
         End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } => 128 + 11,
-        End::Quota | End::MachineFull | End::Killed => 128 + 9,
+        End::Quota | End::MachineFull | End::Killed | End::OutputLimit => 128 + 9,
         End::Host(_) => OWN_FAILURE,
     };
     (status, true)

@@ -40,11 +40,11 @@ struct Receiver {
 }
 
 impl Signals {
-    /// Passes signals on to a cell from now on.
-    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: CellId, watch: &Watch) -> Result<Signals, Failure> {
+    /// Passes signals on to a cell from now on, or to none.
+    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: Option<CellId>, watch: &Watch) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
         let (handle, asked) = (signals.handle(), Arc::<AtomicU8>::default());
-        let target = Arc::new(Mutex::new(Some(cell)));
+        let target = Arc::new(Mutex::new(cell));
         let mut receiver = Receiver {
             kernel: Arc::clone(kernel),
             target: Arc::clone(&target),

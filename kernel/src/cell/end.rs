@@ -41,6 +41,8 @@ pub enum End {
     Killed,
     /// Its time was up.
     TimedOut,
+    /// It said more than it may.
+    OutputLimit,
     /// It keeps faulting on memory that is there: the machine does not see its tables.
     Stuck {
         /// The address.
@@ -115,6 +117,7 @@ impl fmt::Display for End {
             End::MachineFull => f.write_str("the machine is out of memory, and this cell used most"),
             End::Killed => f.write_str("killed"),
             End::TimedOut => f.write_str("its time was up"),
+            End::OutputLimit => f.write_str("it said more than it may"),
             End::Stuck { address } => write!(f, "keeps faulting on memory that is there, at {address:#x}"),
             End::Host(error) => write!(f, "the host failed: {error}"),
         }

@@ -145,8 +145,7 @@ impl Kernel {
             let frames = &mut state.frames;
             let account = frames.open_account(config.quota);
             let memory = SpaceSet::new(frames, account);
-            let name = &config.host_name[..config.host_name.floor_char_boundary(HOST_NAME_BYTES)];
-            let mut cell = Cell::new(id, memory, name.into());
+            let mut cell = Cell::new(id, memory, fitting(&config.host_name));
             if let Err(obstacle) = cell.lay_out(frames) {
                 cell.memory.release(frames);
                 frames.close_account(account);
@@ -427,6 +426,20 @@ impl Kernel {
         self.call(id, Event::Interrupt, |_| {})
     }
 
+    /// Gives a cell that has not started a host name, of which as much is taken as fits ([`pando_abi::limits::HOST_NAME_BYTES`]). Its clones inherit it.
+    ///
+    /// # Errors
+    /// There is no such cell, or it was started.
+    pub fn set_host_name(&self, id: CellId, name: &str) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        let (cell, _) = state.at_rest(id)?;
+        if cell.state != CellState::New {
+            return Err(OperatorError::Busy(cell.state));
+        }
+        (cell.identity.host_name, cell.identity.stale) = (fitting(name), true);
+        Ok(())
+    }
+
     /// Tells a cell the size of its terminal, at once.
     ///
     /// # Errors
@@ -536,4 +549,9 @@ impl Kernel {
     pub fn metadata_bytes() -> usize {
         size_of::<Occupant>() + size_of::<ConsolePort>()
     }
+}
+
+/// As much of a host name as fits.
+fn fitting(name: &str) -> String {
+    name[..name.floor_char_boundary(HOST_NAME_BYTES)].into()
 }

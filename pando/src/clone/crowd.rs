@@ -6,6 +6,7 @@ use super::{Clone, Ready};
 use crate::failure::Failure;
 use crate::run::told;
 use crate::say;
+use crate::size::Size;
 use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_kernel::{End, OperatorError, Outcome, Stream};
@@ -94,15 +95,19 @@ impl Crowd<'_> {
         let Ready { kernel, root, program, .. } = self.ready;
         let cell = program.prepare(kernel, root)?;
         self.options.limits.apply(kernel, cell)?;
+        kernel.set_host_name(cell, &format!("{}-{number}", self.ready.found.name())).map_err(LaunchError::from)?;
         let port = kernel.console(cell).map_err(LaunchError::from)?;
         port.close_input();
         kernel.start(cell).map_err(LaunchError::from)?;
         if let Some(time) = self.options.limits.timeout {
             self.watch.limit(cell, time, End::TimedOut);
         }
+        let most = self.options.limits.output_limit.map(Size::in_bytes);
+        // It may have ended by itself.
+        let exceeded = || _ = kernel.end(cell, End::OutputLimit);
         let said = match &self.options.output {
-            Some(directory) => files(directory, number).and_then(|[output, errors]| listen(&port, output, errors)),
-            None => listen(&port, io::stdout(), io::stderr()),
+            Some(directory) => files(directory, number).and_then(|[output, errors]| listen(&port, (output, errors), most, exceeded)),
+            None => listen(&port, (io::stdout(), io::stderr()), most, exceeded),
         };
         if said.is_err() {
             // It may have ended by itself.
@@ -134,10 +139,21 @@ fn files(directory: &Path, number: u32) -> io::Result<[File; 2]> {
     Ok([file("out")?, file("err")?])
 }
 
-/// Passes on what a cell says until it has ended.
-fn listen(port: &pando_kernel::ConsolePort, output: impl Write, errors: impl Write) -> io::Result<()> {
+/// Passes on what a cell says until it has ended, and tells once it is more than so many bytes.
+fn listen(
+    port: &pando_kernel::ConsolePort,
+    (output, errors): (impl Write, impl Write),
+    most: Option<u64>,
+    exceeded: impl Fn(),
+) -> io::Result<()> {
     let (mut output, mut errors) = (Lines::new(output), Lines::new(errors));
-    while let Some((stream, bytes)) = port.receive() {
+    let mut left = most.unwrap_or(u64::MAX);
+    while let Some((stream, mut bytes)) = port.receive() {
+        if bytes.len() as u64 > left {
+            bytes.truncate(left as usize);
+            exceeded();
+        }
+        left -= bytes.len() as u64;
         match stream {
             Stream::Output => output.take(&bytes)?,
             Stream::Errors => errors.take(&bytes)?,

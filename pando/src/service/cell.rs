@@ -7,6 +7,7 @@ use super::problem::Problem;
 use crate::api::{self, Reason};
 use crate::cli::Limits;
 use crate::run::told;
+use crate::size::Size;
 use crate::template::{Found, Name};
 use crate::watch::Watch;
 use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, OperatorError, Stream};
@@ -31,8 +32,7 @@ pub(super) struct Order {
     /// Each as NAME=VALUE.
     pub(super) environment: Vec<Vec<u8>>,
     pub(super) limits: Limits,
-    /// Bytes after which it is ended if it says more.
-    pub(super) output_limit: Option<u64>,
+    pub(super) host_name: Option<String>,
     pub(super) input: Vec<u8>,
     /// Nothing follows that.
     pub(super) input_ends: bool,
@@ -87,6 +87,8 @@ impl Cell {
         let cell = program.prepare(kernel, &template.root)?;
         let begin = || {
             order.limits.apply(kernel, cell)?;
+            let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
+            kernel.set_host_name(cell, &host_name)?;
             let port = kernel.console(cell)?;
             // What does not fit at once is sent by whoever keeps it.
             if order.input.is_empty() && order.input_ends {
@@ -105,7 +107,7 @@ impl Cell {
         if let Some(time) = order.limits.timeout {
             limit.limit(cell, time, End::TimedOut);
         }
-        let state = State { log: Log::new(order.output_limit.unwrap_or(REMEMBERED)), cause: None, outcome: None };
+        let state = State { log: Log::new(order.limits.output_limit.map_or(REMEMBERED, Size::in_bytes)), cause: None, outcome: None };
         Ok(Arc::new(Cell {
             id,
             order,
@@ -144,20 +146,18 @@ impl Cell {
 
     fn hear(&self, stream: Stream, mut bytes: Vec<u8>) {
         let mut state = self.lock();
-        let left = self.order.output_limit.map_or(u64::MAX, |limit| limit - state.log.said().min(limit));
+        let limit = self.order.limits.output_limit.map_or(u64::MAX, Size::in_bytes);
+        let left = limit - state.log.said().min(limit);
         let exceeds = bytes.len() as u64 > left;
         // What it may say is told.
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if !bytes.is_empty() {
             state.log.push(stream, bytes);
         }
-        if exceeds && state.cause.is_none() {
-            state.cause = Some(Reason::OutputLimit);
-            drop(state);
+        drop(state);
+        if exceeds {
             // It may have ended by itself.
-            let _ = self.kernel.end(self.cell, End::Killed);
-        } else {
-            drop(state);
+            let _ = self.kernel.end(self.cell, End::OutputLimit);
         }
         self.changed.send_replace(());
     }
@@ -172,9 +172,6 @@ impl Cell {
                 let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
                 let message = match reason {
                     Reason::Frozen => FROZEN.into(),
-                    Reason::OutputLimit => {
-                        format!("it said more than the {} bytes that it may", self.order.output_limit.unwrap_or_default())
-                    }
                     _ => outcome.end.to_string(),
                 };
                 api::Outcome {
@@ -340,6 +337,7 @@ fn reason(end: &End) -> Reason {
         End::MachineFull => Reason::MachineFull,
         End::Killed => Reason::Killed,
         End::TimedOut => Reason::TimedOut,
+        End::OutputLimit => Reason::OutputLimit,
         End::Host(_) => Reason::HostFailure,
     }
 }

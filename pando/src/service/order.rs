@@ -8,7 +8,8 @@ use crate::api;
 use crate::cli::{Limits, Seen};
 use crate::host::Variable;
 use crate::options::{self, Volume};
-use crate::template::{Create, Name};
+use crate::size::Size;
+use crate::template::{Create, Name, VARIANTS_MAX};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 /// # Errors
 /// Something of it makes no sense.
 pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input } = asked;
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name } = asked;
     Ok(Order {
         template: template.parse().map_err(|error: String| Problem::request(error))?,
         arguments,
         environment: variables(&environment)?.into_iter().map(String::into_bytes).collect(),
-        limits: limits(memory.as_deref(), cpus, timeout)?,
-        output_limit,
+        limits: Limits { output_limit: output_limit.map(Size::bytes), ..limits(memory.as_deref(), cpus, timeout)? },
+        host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
         input: bytes(input.as_ref())?,
         input_ends,
     })
@@ -41,6 +42,9 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
         let standard = Create::standard(&name);
         let standard = standard.ok_or_else(|| Problem::request(format!("which program `{name}` is made of is missing: `arguments`")))?;
         return Ok(Create { replace: asked.replace, ..standard });
+    }
+    if asked.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
+        return Err(Problem::request(format!("variants: give a number from 1 to {VARIANTS_MAX}")));
     }
     let variables = variables(&asked.environment)?.into_iter().map(|variable| Variable::parse(variable.into()));
     let user = asked.user.as_deref().map(str::parse).transpose();
@@ -60,6 +64,7 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
         },
         limits: limits(asked.memory.as_deref(), None, asked.timeout)?,
         replace: asked.replace,
+        variants: asked.variants.unwrap_or(1),
         train: asked.train,
         train_arg: asked.train_arguments.iter().map(Into::into).collect(),
         name,
@@ -88,5 +93,6 @@ fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Resu
             .transpose()
             .map_err(|error| Problem::request(format!("cpus: {error}")))?,
         timeout: time.transpose()?,
+        output_limit: None,
     })
 }

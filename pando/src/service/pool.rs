@@ -6,13 +6,14 @@
 
 use super::problem::Problem;
 use crate::failure::Failure;
-use crate::template::{Create, Found, Name, Plan, Which, file};
+use crate::template::{Create, Found, Name, Plan, Which, draw};
 use crate::watch::Watch;
 use pando_kernel::{DiskId, Kernel, Stream};
 use pando_launch::{Root, Template};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of what a program says while it is started that are told if it does not become ready.
@@ -36,7 +37,7 @@ pub(super) struct Pool {
     watch: Watch,
     /// Held while a template is made, so that two who ask for the same make it once.
     makers: Mutex<()>,
-    loaded: Mutex<BTreeMap<Name, Arc<Warm>>>,
+    loaded: Mutex<BTreeMap<PathBuf, Arc<Warm>>>,
     /// Disks of what is not loaded any more, which clones may have still.
     retired: Mutex<Vec<DiskId>>,
 }
@@ -74,32 +75,32 @@ impl Pool {
         self.grow(options)
     }
 
-    /// The template of this name, loaded; `None`: there is none.
+    /// The template of this name in one of its variants, loaded; `None`: there is none.
     fn load(&self, name: &Name) -> Result<Option<Arc<Warm>>, Problem> {
+        let path = draw(name)?;
         let mut loaded = lock(&self.loaded);
-        let sign = sign(name)?;
-        match loaded.get(name) {
+        let sign = sign(&path)?;
+        match loaded.get(&path) {
             Some(warm) if Some(warm.sign) == sign => return Ok(Some(Arc::clone(warm))),
             _ => {}
         }
-        if let Some(old) = loaded.remove(name) {
+        if let Some(old) = loaded.remove(&path) {
             self.retire(&old);
         }
         let Some(sign) = sign else { return Ok(None) };
-        let found = Found::open(&Which::Kept(name.clone()))?;
+        let found = Found::open(&Which::File(path.clone()))?;
         let mut asked = found.find()?;
         let root = found.load(&self.kernel, &mut asked)?;
         let warm = Arc::new(Warm { root, found, sign });
-        loaded.insert(name.clone(), Arc::clone(&warm));
+        loaded.insert(path, Arc::clone(&warm));
         Ok(Some(warm))
     }
 
-    /// Gives up what is loaded of a template whose file is gone.
-    ///
-    /// # Errors
-    /// The file is there, and of no use.
-    pub(super) fn forget(&self, name: &Name) -> Result<(), Problem> {
-        self.load(name).map(|_| ())
+    /// Gives up what is loaded of templates whose files are gone or others.
+    pub(super) fn tidy(&self) {
+        let mut loaded = lock(&self.loaded);
+        let gone = loaded.extract_if(.., |path, warm| sign(path).is_ok_and(|sign| sign != Some(warm.sign)));
+        gone.for_each(|(_, warm)| self.retire(&warm));
     }
 
     /// Gives up what is loaded of a template; its clones go on.
@@ -110,11 +111,9 @@ impl Pool {
     }
 
     fn grow(&self, options: Create) -> Result<(), Problem> {
-        let mut plan = Plan::new(options)?;
-        let sprout = plan.plant(&self.kernel, &self.libos)?;
+        let plan = Plan::new(options)?;
         let mut said = Vec::new();
-        let grown = plan.grow(&self.kernel, &sprout, &self.watch, |_, port| listen(port, &mut said), |_| ());
-        sprout.clear(&self.kernel);
+        let grown = plan.grow(&self.kernel, &self.libos, &self.watch, &mut |_, port| listen(port, &mut said), &|_| ());
         grown.map_err(|failure| Problem::from(failure).with_words(&String::from_utf8_lossy(&said)))
     }
 }
@@ -130,13 +129,12 @@ fn listen(port: &pando_kernel::ConsolePort, said: &mut Vec<u8>) -> io::Result<()
     Ok(())
 }
 
-/// By which the template's file is known; `None`: there is none.
-fn sign(name: &Name) -> Result<Option<Sign>, Failure> {
-    let path = file(name)?;
-    match std::fs::metadata(&path) {
+/// By which a template's file is known; `None`: there is none.
+fn sign(path: &Path) -> Result<Option<Sign>, Failure> {
+    match std::fs::metadata(path) {
         Ok(found) => Ok(Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Failure::Templates { path, source }),
+        Err(source) => Err(Failure::Templates { path: path.into(), source }),
     }
 }
 

@@ -114,7 +114,7 @@ async fn remove_template(State(service): State<Arc<Service>>, Path(asked): Path<
     let name = name(&asked)?;
     blocking(move || {
         template::remove(&name)?;
-        service.pool.forget(&name)?;
+        service.pool.tidy();
         Ok(StatusCode::NO_CONTENT)
     })
     .await
@@ -278,13 +278,14 @@ async fn input(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(l
 
 /// What can be told of a template.
 fn told(name: &Name) -> Answer<api::Template> {
-    let found = Found::open(&Which::Kept(name.clone()))?;
+    let (found, files) = (Found::open(&Which::Kept(name.clone()))?, template::variants(name)?);
     let recipe = found.recipe();
     Ok(api::Template {
         name: name.to_string(),
         arguments: recipe.arguments.clone(),
         memory_bytes: found.memory().bytes(),
-        file_bytes: template::file(name)?.metadata().map_or(0, |metadata| metadata.len()),
+        variants: files.len(),
+        file_bytes: files.iter().map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum(),
         made: recipe.made,
         forced: found.is_forced(),
     })

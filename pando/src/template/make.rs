@@ -11,33 +11,36 @@ use crate::progress::Progress;
 use crate::run::told;
 use crate::say;
 use crate::signals::Signals;
+use crate::size::Size;
 use crate::view::Asked;
 use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError};
-use pando_launch::{LaunchError, Program, Root, Template, Volume, carry_output};
+use pando_launch::{LaunchError, Program, Root, Template, carry_output};
 use pando_machine::PageCount;
 use pando_store::Saved;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempPath;
+
+/// Takes what a program says, to its end.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(CellId, &ConsolePort) -> std::io::Result<()>;
+/// Is told which cell is the one that runs.
+pub(crate) type Aim<'a> = &'a dyn Fn(Option<CellId>);
 
 /// What is to become a template.
 pub(crate) struct Plan {
     options: Create,
-    /// Where it will be kept.
-    file: PathBuf,
     recipe: Recipe,
     pub(crate) asked: Asked,
     memory: PageCount,
 }
 
 /// A program that has not been started yet, and what it sees.
-pub(crate) struct Sprout {
+struct Sprout {
     root: Root,
-    volumes: Vec<Volume>,
     program: Program,
     cell: CellId,
 }
@@ -53,14 +56,14 @@ pub(crate) fn create(options: &Create) -> Result<u8, Failure> {
     let mut laps = Laps::start();
     let kernel = Arc::new(machine::start(plan.memory, &plan.asked.reach, &mut laps)?);
     let libos = machine::libos(&kernel, &mut laps)?;
-    let sprout = plan.plant(&kernel, &libos)?;
     // Both have threads, which a confined process starts no more.
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(&kernel, sprout.cell, &watch)?;
+    let signals = Signals::pass_on(&kernel, None, &watch)?;
     // Compressing does not need a thread, writing the file needs what writing back needs.
     pando_confine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
-    let tell = |cell, port: &ConsolePort| carry_output(&kernel, cell, port, std::io::stdout().lock(), std::io::stderr());
-    plan.grow(&kernel, &sprout, &watch, tell, |cell| signals.aim(cell))?;
+    let most = options.limits.output_limit.map(Size::in_bytes);
+    let mut tell = |cell, port: &ConsolePort| carry_output(&kernel, cell, port, (std::io::stdout().lock(), std::io::stderr()), most);
+    plan.grow(&kernel, &libos, &watch, &mut tell, &|cell| signals.aim(cell))?;
     Ok(0)
 }
 
@@ -75,45 +78,47 @@ impl Plan {
             return Err(Failure::Volume { file: volume.host.clone(), why: "clones have no way back to the host: add `:ro`".into() });
         }
         super::check_free(name, *replace)?;
-        let file = place::file(name)?;
-        let directory = place::directory()?;
-        place::make(&directory)?;
-        remove_leftovers(&directory, &file);
+        place::make(&place::directory()?)?;
         let (asked, fingerprint) = Asked::for_template(seen, &words[0])?;
         let recipe = Recipe::new(name, &options, &asked, fingerprint)?;
         // Before the process is confined: it cannot ask the host then.
         let memory = limits.memory();
-        Ok(Plan { options, file, recipe, asked, memory })
+        Ok(Plan { options, recipe, asked, memory })
+    }
+
+    /// Makes the template in all of its variants: runs the program until it is ready, lets it learn from a clone if that is wanted, and writes what it is. `tell` takes what the program says
+    /// meanwhile, to its end; `aim` is told which cell is the one that runs, none while it is written.
+    ///
+    /// # Errors
+    /// The program ends before it is ready, there is not enough memory, or it cannot be written.
+    pub(crate) fn grow(&self, kernel: &Kernel, libos: &Template, watch: &Watch, tell: Tell<'_>, aim: Aim<'_>) -> Result<(), Failure> {
+        let surplus = place::variants(&self.options.name)?.into_iter().skip(self.options.variants as usize);
+        for number in 0..self.options.variants {
+            let file = place::variant(&self.options.name, number)?;
+            remove_leftovers(&place::directory()?, &file);
+            let sprout = self.plant(kernel, libos)?;
+            let grown = self.tend(kernel, (&sprout, &file), watch, tell, aim);
+            sprout.clear(kernel);
+            grown?;
+        }
+        // What was replaced may have had more.
+        surplus.rev().try_for_each(|path| std::fs::remove_file(&path).map_err(|source| Failure::Templates { path, source }))
     }
 
     /// Makes the cell of the program.
-    ///
-    /// # Errors
-    /// There is not enough memory.
-    pub(crate) fn plant(&mut self, kernel: &Kernel, libos: &Template) -> Result<Sprout, Failure> {
+    fn plant(&self, kernel: &Kernel, libos: &Template) -> Result<Sprout, Failure> {
         let Plan { options: Create { seen, limits, words, .. }, asked, memory, .. } = self;
-        let volumes = std::mem::take(&mut asked.volumes);
-        let root = Root::new(kernel, libos, volumes.clone())?;
+        let root = Root::new(kernel, libos, asked.volumes.clone())?;
         let program = Program { memory: *memory, is_template: true, ..asked.program(seen, words) };
         let cell = program.prepare(kernel, &root)?;
         limits.apply(kernel, cell)?;
-        Ok(Sprout { root, volumes, program, cell })
+        Ok(Sprout { root, program, cell })
     }
 
-    /// Runs the program until it is ready, lets it learn from a clone if that is wanted, and writes what it is. `tell` takes what it says meanwhile, to its end; `aim` is told which cell
-    /// is the one that runs, none while it is written.
-    ///
-    /// # Errors
-    /// It ends before it is ready, or cannot be written.
-    pub(crate) fn grow(
-        &self,
-        kernel: &Kernel,
-        sprout: &Sprout,
-        watch: &Watch,
-        tell: impl FnOnce(CellId, &ConsolePort) -> std::io::Result<()>,
-        aim: impl Fn(Option<CellId>),
-    ) -> Result<(), Failure> {
+    /// Makes one variant.
+    fn tend(&self, kernel: &Kernel, (sprout, file): (&Sprout, &Path), watch: &Watch, tell: Tell<'_>, aim: Aim<'_>) -> Result<(), Failure> {
         let Sprout { cell, .. } = *sprout;
+        aim(Some(cell));
         let port = kernel.console(cell).map_err(LaunchError::from)?;
         port.close_input();
         kernel.start(cell).map_err(LaunchError::from)?;
@@ -130,16 +135,16 @@ impl Plan {
         // Who interrupts the saving leaves what was there before.
         aim(None);
         if !self.options.train && self.options.train_arg.is_empty() {
-            return self.save(kernel, cell, &self.file);
+            return self.save(kernel, cell, file);
         }
         // Clones will be made of what a file holds, of which nothing is in memory at first: so is the one to learn from.
-        let untrained = unfinished(&self.file)?;
+        let untrained = unfinished(file)?;
         self.save(kernel, cell, &untrained)?;
         kernel.end(cell, End::Killed).map_err(LaunchError::from)?;
-        let template = super::load_volumes(&Saved::open(&untrained)?, kernel, sprout.volumes.clone(), self.memory)?;
-        let learned = self.train(kernel, (&sprout.program, &template), watch, &aim);
+        let template = super::load_volumes(&Saved::open(&untrained)?, kernel, self.asked.volumes.clone(), self.memory)?;
+        let learned = self.train(kernel, (&sprout.program, &template), watch, aim);
         aim(None);
-        let saved = learned.and_then(|()| self.save(kernel, template.cell(), &self.file));
+        let saved = learned.and_then(|()| self.save(kernel, template.cell(), file));
         for disk in template.clear(kernel) {
             // No cell is left that could have it.
             let _ = kernel.remove_disk(disk);
@@ -155,13 +160,7 @@ impl Plan {
     }
 
     /// Runs a clone to its end, from which the template learns.
-    fn train(
-        &self,
-        kernel: &Kernel,
-        (program, template): (&Program, &Root),
-        watch: &Watch,
-        aim: &impl Fn(Option<CellId>),
-    ) -> Result<(), Failure> {
+    fn train(&self, kernel: &Kernel, (program, template): (&Program, &Root), watch: &Watch, aim: Aim<'_>) -> Result<(), Failure> {
         let arguments = self.options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         let program = Program { arguments, environment: Vec::new(), is_template: false, ..program.clone() };
         let clone = program.prepare(kernel, template)?;
@@ -184,7 +183,7 @@ impl Plan {
 
 impl Sprout {
     /// Gives up what was made for it.
-    pub(crate) fn clear(self, kernel: &Kernel) {
+    fn clear(self, kernel: &Kernel) {
         // It may have ended by itself.
         let _ = kernel.end(self.cell, End::Killed);
         let _ = kernel.collect(self.cell);

@@ -16,7 +16,7 @@ use pando_kernel::{CellId, Kernel};
 use pando_launch::{LaunchError, Root, Volume};
 use pando_machine::PageCount;
 use pando_store::Saved;
-pub(crate) use place::{Name, all, directory, file, make as make_directory};
+pub(crate) use place::{Name, VARIANTS_MAX, all, directory, draw, file, make as make_directory, variants};
 pub(crate) use recipe::Recipe;
 use rustix::process::geteuid;
 use std::ffi::OsString;
@@ -43,6 +43,10 @@ pub(crate) struct Create {
     /// Give that clone an argument, and train (repeat for more)
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub(crate) train_arg: Vec<OsString>,
+
+    /// Start the program so many times, and let clones be of any of these by lot: where things lie in memory is different in each
+    #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(place::VARIANTS_MAX)))]
+    pub(crate) variants: u32,
 
     /// The template's name
     #[arg(value_name = "NAME")]
@@ -75,7 +79,7 @@ impl Which {
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         match self {
             Which::File(path) => Ok(path.clone()),
-            Which::Kept(name) => place::file(name),
+            Which::Kept(name) => place::draw(name),
         }
     }
 }
@@ -194,8 +198,10 @@ pub(crate) fn check_free(name: &Name, replaces: bool) -> Result<(), Failure> {
 /// # Errors
 /// There is none, or the host refuses.
 pub(crate) fn remove(name: &Name) -> Result<(), Failure> {
-    match std::fs::remove_file(place::file(name)?) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Failure::NoTemplate(name.to_string())),
-        removed => removed.map_err(|source| Failure::Templates { path: name.to_string().into(), source }),
+    let all = place::variants(name)?;
+    if all.is_empty() {
+        return Err(Failure::NoTemplate(name.to_string()));
     }
+    // The first goes last: while it is there, so is the template.
+    all.into_iter().rev().try_for_each(|path| std::fs::remove_file(&path).map_err(|source| Failure::Templates { path, source }))
 }

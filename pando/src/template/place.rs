@@ -54,6 +54,38 @@ pub(crate) fn file(name: &Name) -> Result<PathBuf, Failure> {
     Ok(directory()?.join(format!("{name}.{EXTENSION}")))
 }
 
+/// The most variants that a template has.
+pub(crate) const VARIANTS_MAX: u32 = 64;
+
+/// The file of one of a template's variants; the first bears the template's name alone.
+///
+/// # Errors
+/// The same.
+pub(crate) fn variant(name: &Name, number: u32) -> Result<PathBuf, Failure> {
+    if number == 0 { file(name) } else { Ok(directory()?.join(format!("{name}~{number}.{EXTENSION}"))) }
+}
+
+/// The files of all variants that a template has; none if there is no such template.
+///
+/// # Errors
+/// The same.
+pub(crate) fn variants(name: &Name) -> Result<Vec<PathBuf>, Failure> {
+    let all: Result<Vec<PathBuf>, Failure> = (0..VARIANTS_MAX).map(|number| variant(name, number)).collect();
+    Ok(all?.into_iter().take_while(|path| path.exists()).collect())
+}
+
+/// The file of a variant that is drawn by lot, or that of the first where there is none.
+///
+/// # Errors
+/// The same.
+pub(crate) fn draw(name: &Name) -> Result<PathBuf, Failure> {
+    let all = variants(name)?;
+    match all.len() {
+        0 => file(name),
+        count => Ok(all[fastrand::usize(..count)].clone()),
+    }
+}
+
 /// Makes a directory that only its owner may enter, unless it is there.
 ///
 /// # Errors

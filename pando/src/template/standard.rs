@@ -19,9 +19,10 @@ impl Create {
         let words: &[&str] = if name.to_string() == PYTHON { &["python3", "-m", "pando"] } else { return None };
         Some(Create {
             seen: Seen::software(),
-            limits: Limits { memory: Some(MEMORY), cpus: None, timeout: Some(PATIENCE) },
+            limits: Limits { memory: Some(MEMORY), cpus: None, timeout: Some(PATIENCE), output_limit: None },
             replace: false,
             train: true,
+            variants: 1,
             train_arg: vec!["print(1)".into()],
             name: name.clone(),
             words: words.iter().map(Into::into).collect(),
