@@ -125,6 +125,8 @@ pub(crate) struct NewCell {
     pub(crate) output_limit: Option<u64>,
     /// What it is called [default: the template's name and the cell's number].
     pub(crate) host_name: Option<String>,
+    /// The network that it is plugged into: cells that name the same one reach each other, and nobody else. None: it reaches nobody.
+    pub(crate) network: Option<String>,
     /// Its standard input. Where a cell is made, more can follow; where one is run, none does.
     pub(crate) input: Option<Text>,
 }
@@ -183,6 +185,8 @@ pub(crate) struct Cell {
     pub(crate) template: String,
     /// What it was given.
     pub(crate) arguments: Vec<String>,
+    /// Where it is in its network, if it is in one.
+    pub(crate) addresses: Option<Addresses>,
     /// When it was started: seconds since 1970.
     pub(crate) started: f64,
     /// Memory that it has of its own now.
@@ -191,6 +195,17 @@ pub(crate) struct Cell {
     pub(crate) cpu_seconds: f64,
     /// How it ended; nothing while it runs.
     pub(crate) outcome: Option<Outcome>,
+}
+
+/// Where a cell is in its network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Addresses {
+    /// Of Ethernet.
+    pub(crate) mac: String,
+    /// Of IPv4.
+    pub(crate) ipv4: String,
+    /// Of IPv6.
+    pub(crate) ipv6: String,
 }
 
 /// A cell that was run to its end.

@@ -49,6 +49,10 @@ pub(crate) struct Clone {
     #[arg(long = "hostname", value_name = "NAME", conflicts_with_all = ["count", "output"], value_parser = crate::options::host_name)]
     host_name: Option<String>,
 
+    /// Plug the clone into a network of `pando serve`, which is made if there is none of this name: those with the same name reach each other, and nobody else
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["count", "output", "stats", "strace"], value_parser = crate::options::network_name)]
+    network: Option<String>,
+
     #[command(flatten)]
     connection: Connection,
 
@@ -96,6 +100,7 @@ impl Clone {
             cpus: self.limits.cpus.map(|share| share.part()),
             timeout: self.limits.timeout.map(|time| time.as_secs_f64()),
             output_limit: self.limits.output_limit.map(Size::in_bytes),
+            network: self.network.clone(),
             host_name: self.host_name.clone().or_else(|| Some(name.to_string())),
             ..NewCell::default()
         })
@@ -141,7 +146,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     {
         return client::visit(&client, &asked, options.detach);
     }
-    if options.detach {
+    if options.detach || options.network.is_some() {
         Client::need()?;
         return Err(Failure::Alone);
     }

@@ -121,11 +121,20 @@ pub(crate) fn directory(text: OsString) -> Result<PathBuf, String> {
 
 /// Reads what a cell is called.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
+    plain_name(text, "host name")
+}
+
+/// Reads what a network is called.
+pub(crate) fn network_name(text: &str) -> Result<String, String> {
+    plain_name(text, "name for a network")
+}
+
+fn plain_name(text: &str, kind: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if !text.is_empty() && text.len() <= HOST_NAME_BYTES && text.bytes().all(is_plain) {
         return Ok(text.into());
     }
-    Err(format!("`{text}` is no host name: give up to {HOST_NAME_BYTES} letters, digits, dots, dashes and underlines"))
+    Err(format!("`{text}` is no {kind}: give up to {HOST_NAME_BYTES} letters, digits, dots, dashes and underlines"))
 }
 
 /// How `--stats` speaks: a table for people, one object for scripts. (Comments on the variants would become part of the help, and spread it over pages.)

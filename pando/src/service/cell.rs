@@ -10,7 +10,9 @@ use crate::run::told;
 use crate::size::Size;
 use crate::template::{Found, Name};
 use crate::watch::Watch;
-use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, OperatorError, Stream};
+use pando_kernel::network::address::Addresses;
+use pando_kernel::network::link::Link;
+use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, NetworkConfig, OperatorError, Stream};
 use pando_launch::{Calls, LaunchError, Program, Terminals};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -33,6 +35,8 @@ pub(super) struct Order {
     pub(super) environment: Vec<Vec<u8>>,
     pub(super) limits: Limits,
     pub(super) host_name: Option<String>,
+    /// The network that it is plugged into.
+    pub(super) network: Option<String>,
     pub(super) input: Vec<u8>,
     /// Nothing follows that.
     pub(super) input_ends: bool,
@@ -44,6 +48,7 @@ pub(super) struct Cell {
     order: Order,
     kernel: Arc<Kernel>,
     cell: CellId,
+    addresses: Option<Addresses>,
     port: Arc<ConsolePort>,
     /// What it was cloned from.
     template: Arc<Warm>,
@@ -89,6 +94,7 @@ impl Cell {
             order.limits.apply(kernel, cell)?;
             let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
             kernel.set_host_name(cell, &host_name)?;
+            let addresses = order.network.as_deref().map(|name| plug(kernel, cell, name)).transpose()?;
             let port = kernel.console(cell)?;
             // What does not fit at once is sent by whoever keeps it.
             if order.input.is_empty() && order.input_ends {
@@ -97,9 +103,9 @@ impl Cell {
             let (bell, heard) = watch::channel(());
             port.listen(move || bell.send_replace(()));
             kernel.start(cell)?;
-            Ok::<_, LaunchError>((port, heard))
+            Ok::<_, LaunchError>((addresses, port, heard))
         };
-        let (port, bell) = begin().inspect_err(|_| {
+        let (addresses, port, bell) = begin().inspect_err(|_| {
             // Nobody else knows it.
             let _ = kernel.end(cell, End::Killed);
             let _ = kernel.collect(cell);
@@ -113,6 +119,7 @@ impl Cell {
             order,
             kernel: Arc::clone(kernel),
             cell,
+            addresses,
             port,
             template,
             since: Instant::now(),
@@ -309,6 +316,11 @@ impl Cell {
             id: self.id,
             template: self.order.template.to_string(),
             arguments: self.order.arguments.clone(),
+            addresses: self.addresses.as_ref().map(|Addresses { mac, v4, v6, .. }| api::Addresses {
+                mac: mac.to_string(),
+                ipv4: v4.to_string(),
+                ipv6: v6.to_string(),
+            }),
             started: self.started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             memory_bytes,
             cpu_seconds,
@@ -325,6 +337,19 @@ impl Cell {
         // The state is whole at every step, whoever panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Plugs a cell into the network of a name, which is made if there is none.
+fn plug(kernel: &Kernel, cell: CellId, name: &str) -> Result<Addresses, OperatorError> {
+    let network = match kernel.network(name) {
+        Some(network) => network,
+        None => match kernel.add_network(NetworkConfig { name: name.into(), ..NetworkConfig::default() }) {
+            // Somebody else has made it meanwhile.
+            Err(OperatorError::NameTaken(_)) => kernel.network(name).ok_or(OperatorError::NoAddress)?,
+            made => made?,
+        },
+    };
+    kernel.plug(cell, network, Link::default())
 }
 
 /// The word for how a cell ended.

@@ -21,13 +21,14 @@ const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 /// # Errors
 /// Something of it makes no sense.
 pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name } = asked;
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network } = asked;
     Ok(Order {
         template: template.parse().map_err(|error: String| Problem::request(error))?,
         arguments,
         environment: variables(&environment)?.into_iter().map(String::into_bytes).collect(),
         limits: Limits { output_limit: output_limit.map(Size::bytes), ..limits(memory.as_deref(), cpus, timeout)? },
         host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
+        network: network.as_deref().map(options::network_name).transpose().map_err(Problem::request)?,
         input: bytes(input.as_ref())?,
         input_ends,
     })

@@ -82,9 +82,11 @@ impl From<Failure> for Problem {
 
 fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
     match error {
-        OperatorError::Short(_) | OperatorError::TooManyCells | OperatorError::TooManyDisks => {
-            (StatusCode::SERVICE_UNAVAILABLE, "machine-full")
-        }
+        OperatorError::Short(_)
+        | OperatorError::TooManyCells
+        | OperatorError::TooManyDisks
+        | OperatorError::TooManyNetworks
+        | OperatorError::NoAddress => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
         OperatorError::QuotaTooSmall(_) => (StatusCode::BAD_REQUEST, "bad-request"),
         OperatorError::NoSuchCell | OperatorError::Ended(_) | OperatorError::Busy(_) => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),

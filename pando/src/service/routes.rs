@@ -12,10 +12,12 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -26,6 +28,8 @@ const REQUEST_MAX: usize = 64 << 20;
 const RUN_OUTPUT_MAX: u64 = 16 << 20;
 /// Pieces of output that wait for a slow reader.
 const AHEAD: usize = 16;
+/// Bytes of a file that are sent at a time.
+const PIECE: usize = 256 << 10;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -40,6 +44,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(server))
         .routes(routes!(templates, make_template))
         .routes(routes!(template, remove_template))
+        .routes(routes!(save_template, load_template))
         .routes(routes!(run))
         .routes(routes!(cells, make_cell))
         .routes(routes!(cell, remove_cell))
@@ -116,6 +121,60 @@ async fn remove_template(State(service): State<Arc<Service>>, Path(asked): Path<
         template::remove(&name)?;
         service.pool.tidy();
         Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// A template's file, as `pando template save` writes it; of one of its variants.
+#[utoipa::path(get, path = "/v1/templates/{name}/file", params(("name" = String, Path)), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = api::Problem)))]
+async fn save_template(Path(asked): Path<String>) -> Answer<Response> {
+    let name = name(&asked)?;
+    let path = blocking(move || {
+        // One that is damaged is not given to others.
+        Found::open(&Which::Kept(name.clone()))?.check()?;
+        Ok(template::draw(&name)?)
+    })
+    .await?;
+    let mut file = tokio::fs::File::open(path).await.map_err(Problem::server)?;
+    let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(AHEAD);
+    tokio::spawn(async move {
+        let mut piece = vec![0; PIECE];
+        loop {
+            match file.read(&mut piece).await {
+                Ok(0) => return,
+                Ok(count) if sender.send_data(Bytes::copy_from_slice(&piece[..count])).await.is_err() => return,
+                Ok(_) => {}
+                Err(error) => return sender.abort(error),
+            }
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
+}
+
+/// Whether it takes another's place.
+#[derive(Deserialize, IntoParams)]
+struct Place {
+    /// Replace the template of this name, if there is one.
+    #[serde(default)]
+    replace: bool,
+}
+
+/// Keeps a template that was saved, whole and undamaged. It says itself which files of the host its clones see: take only what you trust.
+#[utoipa::path(put, path = "/v1/templates/{name}/file", params(("name" = String, Path), Place), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
+async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, mut body: Body) -> Answer<(StatusCode, Json<api::Template>)> {
+    let name = name(&asked)?;
+    let incoming = blocking(|| Ok(template::incoming()?)).await?;
+    let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::request(format!("the file breaks off: {error}")))?;
+        if let Some(bytes) = frame.data_ref() {
+            file.write_all(bytes).await.map_err(Problem::server)?;
+        }
+    }
+    file.flush().await.map_err(Problem::server)?;
+    blocking(move || {
+        template::adopt(incoming, &name, place.replace)?;
+        Ok((StatusCode::CREATED, Json(told(&name)?)))
     })
     .await
 }

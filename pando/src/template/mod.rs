@@ -22,6 +22,7 @@ use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use tempfile::NamedTempFile;
 
 /// What a template is made of.
 #[derive(Clone, Debug, Args)]
@@ -191,6 +192,31 @@ fn load_volumes(saved: &Saved, kernel: &Kernel, volumes: Vec<Volume>, memory: Pa
 /// There is one already, which is not to be replaced.
 pub(crate) fn check_free(name: &Name, replaces: bool) -> Result<(), Failure> {
     if place::file(name)?.exists() && !replaces { Err(Failure::TemplateThere(name.to_string())) } else { Ok(()) }
+}
+
+/// A file in the directory of templates for one that comes from elsewhere; removed when it is dropped.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn incoming() -> Result<NamedTempFile, Failure> {
+    let directory = place::directory()?;
+    place::make(&directory)?;
+    let made = tempfile::Builder::new().prefix(".pando-").tempfile_in(&directory);
+    made.map_err(|source| Failure::Templates { path: directory, source })
+}
+
+/// Keeps such a file as a template, once every page of it was compared with its checksum.
+///
+/// # Errors
+/// It is none, is damaged, or there is one of this name that is not to be replaced.
+pub(crate) fn adopt(file: NamedTempFile, name: &Name, replaces: bool) -> Result<(), Failure> {
+    check_free(name, replaces)?;
+    Found::open(&Which::File(file.path().into()))?.check()?;
+    let to = place::file(name)?;
+    let failed = |source| Failure::Templates { path: to.clone(), source };
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(&to).map_err(|error| failed(error.error))?;
+    Ok(())
 }
 
 /// Removes a template.

@@ -95,22 +95,52 @@ impl Grove {
 impl Service {
     /// Asks, and returns the status with the body.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = self.send(method, path, body);
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer is text");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("an answer has a status");
-        (status, body.into())
+        let (status, answer) = self.answer(method, path, body.as_bytes());
+        (status, String::from_utf8(answer).expect("an answer is text"))
+    }
+
+    /// Asks for what is answered by bytes, or with them.
+    #[track_caller]
+    pub(crate) fn bytes(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+        let (status, answer) = self.answer(method, path, body);
+        assert!((200..300).contains(&status), "{status} {}", text(&answer));
+        answer
+    }
+
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
+        let mut stream = BufReader::new(self.send(method, path, body));
+        let (mut line, mut chunked) = (String::new(), false);
+        stream.read_line(&mut line).expect("an answer has a head");
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("an answer has a status");
+        while line != "\r\n" {
+            line.clear();
+            stream.read_line(&mut line).expect("a head has an end");
+            chunked |= line.to_lowercase().starts_with("transfer-encoding: chunked");
+        }
+        let mut answer = Vec::new();
+        while chunked {
+            line.clear();
+            stream.read_line(&mut line).expect("a piece has a length");
+            let length = usize::from_str_radix(line.trim(), 16).expect("it is a number");
+            let start = answer.len();
+            answer.resize(start + length, 0);
+            stream.read_exact(&mut answer[start..]).expect("the piece is there");
+            stream.read_exact(&mut [0; 2]).expect("a piece has an end");
+            chunked = length > 0;
+        }
+        stream.read_to_end(&mut answer).expect("an answer can be read");
+        (status, answer)
     }
 
     /// Asks, and does not wait for the answer.
-    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> UnixStream {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> UnixStream {
         let mut stream = UnixStream::connect(&self.socket).expect("it listens");
         let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}"
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         );
-        write!(stream, "{head}\r\n\r\n{body}").expect("it reads");
+        // It may be answered before all of it was read.
+        let _ = stream.write_all(&[head.as_bytes(), body].concat());
         stream
     }
 

@@ -183,6 +183,42 @@ fn templates_are_the_same_with_and_without_a_service() {
 }
 
 #[test]
+fn cells_with_the_same_network_reach_each_other() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let script = "mkdir /tmp/www; hostname > /tmp/www/name; echo ready; busybox httpd -f -p 80 -h /tmp/www";
+    let server = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": [script], "network": "inner" }));
+    let (address, id) = (server["addresses"]["ipv4"].as_str().expect("it is in a network"), server["id"].to_string());
+    while !service.ask("GET", &format!("/v1/cells/{id}/output"), "").1.contains("ready") {}
+    // A client may come before the server listens.
+    let fetch = format!("until busybox wget -q -O - http://{address}/name; do :; done");
+    says(&grove.pando(&["clone", "--network", "inner", "sh", &fetch]), &format!("sh-{id}\n"));
+    let others = run(&service, &format!("busybox wget -q -T 1 -O - http://{address}/name; echo $?"), json!({ "network": "outer" }));
+    assert_eq!(others["stdout"], "1\n", "{others}");
+    assert!(grove.pando(&["clone", "--network", "a b", "sh"]).errors.contains("no name for a network"));
+}
+
+#[test]
+fn templates_go_in_and_out_as_files() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let saved = service.bytes("GET", "/v1/templates/sh/file", b"");
+    let (status, answer) = service.ask("PUT", "/v1/templates/sh/file", "");
+    assert!(status == 409 && answer.contains("already"), "{answer}");
+    assert_eq!(service.ask("PUT", "/v1/templates/none/file", "no template").0, 409);
+    assert!(service.bytes("PUT", "/v1/templates/copy/file", &saved).starts_with(b"{"));
+    let ran = service.json("POST", "/v1/run", json!({ "template": "copy", "arguments": ["echo $x"] }));
+    assert_eq!(ran["stdout"], "5\n");
+    std::fs::write(grove.path("file"), saved).expect("there is room");
+    says(&grove.pando(&["template", "load", "file", "third"]), "");
+    says(&grove.pando(&["clone", "third", "echo $x"]), "5\n");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_in_words() {
     if !kvm_is_there() {
         return;
@@ -220,7 +256,7 @@ fn who_does_not_wait_any_more_does_not_want_it_any_more() {
         return;
     }
     let (_grove, service) = served();
-    let asked = service.send("POST", "/v1/run", &json!({ "template": "sh", "arguments": ["sleep 1000"] }).to_string());
+    let asked = service.send("POST", "/v1/run", &json!({ "template": "sh", "arguments": ["sleep 1000"] }).to_string().into_bytes());
     let cells = || service.json("GET", "/v1/cells", json!(null)).as_array().map(Vec::len);
     while cells() != Some(1) {}
     drop(asked);

@@ -314,3 +314,54 @@ fn a_template_may_be_as_large_as_a_program() {
     assert_eq!((made.status, &made.errors[..]), (0, ""));
     says(&grove.pando(&["clone", "it"]), "400000000 bytearray(b'x')\n");
 }
+
+#[test]
+fn each_clone_has_a_name_of_its_own_and_says_no_more_than_it_may() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    grove.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);
+    says(&grove.pando(&["clone", "sh", "hostname"]), "sh\n");
+    says(&grove.pando(&["clone", "--hostname", "me.example", "sh", "hostname"]), "me.example\n");
+    let many = grove.pando(&["clone", "--count", "3", "sh", "hostname"]);
+    let names: HashSet<&str> = many.output.lines().collect();
+    assert_eq!(names, HashSet::from(["sh-1", "sh-2", "sh-3"]));
+    says(&grove.pando(&["run", "--hostname", "other", "--", "busybox", "hostname"]), "other\n");
+    assert!(grove.pando(&["run", "--hostname", "no name", "--", "busybox", "true"]).errors.contains("no host name"));
+    for count in [&["--count", "2"][..], &[]] {
+        let said = grove.pando(&[&["clone", "--output-limit", "1000"], count, &["sh", "yes"]].concat());
+        assert!(said.status != 0 && said.errors.contains("it said more than it may"), "{}", said.errors);
+        assert!(said.output.len() <= 2002, "{}", said.output.len());
+    }
+}
+
+#[test]
+fn clones_are_drawn_from_variants_that_lie_elsewhere_in_memory() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    // The 28th word is where the stack begins.
+    let script = "pando-ready; read x < /proc/self/stat; set -- $x; echo ${28}";
+    let words = ["template", "create", "--variants", "4", "many", "--", "busybox", "sh", "-c", script];
+    assert_eq!(grove.pando(&words).status, 0);
+    let files = || std::fs::read_dir(grove.path("data/pando/templates")).expect("it is there").count();
+    assert_eq!(files(), 4);
+    let listed = grove.pando(&["template", "ls"]);
+    assert_eq!(listed.output.lines().count(), 1, "{}", listed.output);
+    // By chance it is the same sixty times once in 4^59 runs.
+    let mut places = HashSet::new();
+    for _ in 0..60 {
+        places.insert(grove.pando(&["clone", "many"]).output);
+        if places.len() > 1 {
+            break;
+        }
+    }
+    assert!(places.len() > 1, "{places:?}");
+    // One that has fewer leaves none behind.
+    assert_eq!(grove.pando(&["template", "create", "--replace", "many", "--", "busybox", "sh", "-c", script]).status, 0);
+    assert_eq!(files(), 1);
+    says(&grove.pando(&["template", "rm", "many"]), "");
+    assert_eq!(files(), 0);
+}
