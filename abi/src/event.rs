@@ -45,6 +45,8 @@ events! {
     Network = 6,
     /// The operator asks the cell to become a template: the libOS freezes it once nothing in it is half done.
     Freeze = 7,
+    /// The operator has opened the control channel, or descriptors of its rings were taken.
+    Control = 8,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! SYSTEM + 0x00_0000  virtual registers      1 page
-//!        + 0x00_1000  rings                  1 page: the console's, then the network card's
+//!        + 0x00_1000  rings                  1 page: the console's, the network card's, the control channel's
 //!        + 0x00_2000  CPUID table            2 pages, read-only
 //!        + 0x01_0000  libOS: data, stack, first heap
 //!        + 0x1f_0000  arguments              512 KiB, of which most programs use the first page
@@ -34,6 +34,8 @@ pub const VIRTUAL_REGISTERS: u64 = SYSTEM;
 pub const CONSOLE_RINGS: u64 = SYSTEM + 0x1000;
 /// The network card's rings.
 pub const NETWORK_RINGS: u64 = CONSOLE_RINGS + core::mem::offset_of!(crate::ring::Rings, network) as u64;
+/// The rings of the control channel.
+pub const CONTROL_RINGS: u64 = CONSOLE_RINGS + core::mem::offset_of!(crate::ring::Rings, control) as u64;
 /// What `cpuid` would answer, where the machine lets it fault.
 pub const CPUID_TABLE: u64 = SYSTEM + 0x2000;
 /// Pages of the CPUID table.

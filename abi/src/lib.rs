@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+pub mod control;
 pub mod cpuid;
 pub mod error;
 pub mod event;

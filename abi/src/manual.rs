@@ -103,6 +103,7 @@ fn addresses(out: &mut dyn Write) -> Result {
         (layout::VIRTUAL_REGISTERS, "virtual registers"),
         (layout::CONSOLE_RINGS, "rings of the console"),
         (layout::NETWORK_RINGS, "rings of the network card"),
+        (layout::CONTROL_RINGS, "rings of the control channel"),
         (layout::CPUID_TABLE, "CPUID table"),
         (layout::LIBOS, "libOS"),
         (layout::ARGUMENTS, "arguments"),

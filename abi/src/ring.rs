@@ -56,6 +56,18 @@ pub struct Rings {
     pub console: ConsoleRings,
     /// The network card's.
     pub network: NetworkRings,
+    /// Those of the control channel.
+    pub control: ControlRings,
+}
+
+/// The rings of the control channel: empty when event [`crate::Event::Control`] comes for the first time, and not looked at before.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ControlRings {
+    /// Bytes from the cell.
+    pub reports: Ring<CHANNEL_DESCRIPTORS>,
+    /// Room for bytes to the cell.
+    pub orders: Ring<CHANNEL_DESCRIPTORS>,
 }
 
 /// The network card's rings; both carry batches of frames ([`crate::frame`]).

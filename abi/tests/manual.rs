@@ -6,7 +6,7 @@
 
 use pando_abi::hypercall::TABLE;
 use pando_abi::note::ArgumentsHeader;
-use pando_abi::ring::{ConsoleRings, Descriptor, ERRORS, FAULTED, NetworkRings, OUTPUT, Ring, Rings, UNREAD};
+use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, FAULTED, NetworkRings, OUTPUT, Ring, Rings, UNREAD};
 use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
 use std::mem::offset_of;
 use std::path::PathBuf;
@@ -60,7 +60,15 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
     let row = |offset: usize, what: &str| format!("| {offset:#05x} | {what} |");
     let network = offset_of!(Rings, network);
     let (network_transmit, network_receive) = (network + offset_of!(NetworkRings, transmit), network + offset_of!(NetworkRings, receive));
+    let control = offset_of!(Rings, control);
+    let (reports, orders) = (control + offset_of!(ControlRings, reports), control + offset_of!(ControlRings, orders));
     check(&[
+        row(reports + offset_of!(Ring<1>, posted), "reports: posted"),
+        row(reports + offset_of!(Ring<1>, taken), "reports: taken"),
+        row(reports + descriptors, "reports: descriptors"),
+        row(orders + offset_of!(Ring<1>, posted), "orders: posted"),
+        row(orders + offset_of!(Ring<1>, taken), "orders: taken"),
+        row(orders + descriptors, "orders: descriptors"),
         row(network_transmit + offset_of!(Ring<1>, posted), "network transmit: posted"),
         row(network_transmit + offset_of!(Ring<1>, taken), "network transmit: taken"),
         row(network_transmit + descriptors, "network transmit: descriptors"),

@@ -26,6 +26,15 @@ pub enum LaunchError {
     /// An argument or a variable holds a zero byte.
     #[error("an argument or an environment variable holds a zero byte")]
     ZeroByte,
+    /// The cell has as many jobs as it may have.
+    #[error("the cell runs {most} programs beside its first one already: wait for one of them")]
+    TooManyJobs {
+        /// How many it may have.
+        most: usize,
+    },
+    /// The host has no thread for what has to wait.
+    #[error("the host has no thread for the programs of a cell: {0}")]
+    Thread(std::io::Error),
     /// There are more volumes than a cell has slots for.
     #[error("{given} volumes are too many: a cell takes {most}")]
     TooManyVolumes {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod jobs;
 mod libos;
 mod program;
 mod root;
@@ -14,6 +15,7 @@ mod volume;
 mod write_back;
 
 pub use error::LaunchError;
+pub use jobs::{Command, Job, JobEnd, Jobs};
 pub use libos::Template;
 pub use program::{Calls, Program, Terminals};
 pub use root::Root;

@@ -21,6 +21,7 @@ pub mod errno;
 pub mod exceptions;
 pub mod files;
 pub mod ipc;
+pub mod jobs;
 pub mod limits;
 pub mod loader;
 pub mod mapped;

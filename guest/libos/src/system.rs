@@ -6,6 +6,7 @@ mod end;
 mod execute;
 mod fork;
 mod freeze;
+mod jobs;
 pub mod reap;
 pub mod scheduler;
 mod segments;
@@ -26,6 +27,7 @@ use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
+use crate::jobs::Jobs;
 use crate::limits::{FILES, Limit};
 use crate::memory::AddressSpace;
 use crate::network::Network;
@@ -75,6 +77,8 @@ pub struct System {
     pub thread: Box<Thread>,
     /// The cell's network, if it has a card.
     pub network: Option<Box<Network>>,
+    /// Programs that the operator has started beside the first one.
+    pub jobs: Jobs,
     /// System calls are printed.
     pub traced: bool,
     /// What names this start of the cell, once somebody has asked.
@@ -105,6 +109,7 @@ impl System {
             process: Box::new(Process::new(FIRST, now)),
             thread: Box::new(Thread::new(FIRST)),
             network: None,
+            jobs: Jobs::default(),
             traced: false,
             boot_id: None,
             generation: registers::identity().generation,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads: what runs, and what is kept of it while another does.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use pando_abi::SavedContext;
@@ -8,6 +9,7 @@ use pando_rt::thread_base;
 use pando_rt::vector::State as VectorState;
 
 use crate::ipc::semaphores::Operation;
+use crate::jobs::orders::Wanted;
 use crate::process::{NAME, ProcessNumber};
 use crate::sequences::Registered;
 use crate::signals::Signals;
@@ -35,6 +37,8 @@ pub enum Stage {
     /// Run its program.
     #[default]
     Runs,
+    /// Begin with this program.
+    Starts(Box<Wanted>),
     /// Make its system call again.
     Calls,
     /// Nothing, until something happens; then make its system call again.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the application's upcalls lead to.
 
-use pando_abi::SavedContext;
 use pando_abi::registers::cause;
+use pando_abi::{Registers, SavedContext};
 use pando_rt::{patched, thread_base, vector};
 
 use crate::errno::Errno;
@@ -63,11 +63,17 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
             }
         }
         system.switch(context);
-        if matches!(system.thread.stage, Stage::Calls) {
-            system.thread.stage = Stage::Runs;
+        if matches!(system.thread.stage, Stage::Calls | Stage::Starts(_)) {
+            let stage = core::mem::take(&mut system.thread.stage);
             // Who is to end does not try again.
-            if !system.pending().contains(Signal::KILL) {
-                call(system, context);
+            match stage {
+                _ if system.pending().contains(Signal::KILL) => {}
+                Stage::Starts(wanted) => {
+                    if let Some(registers) = system.begin(*wanted) {
+                        start(context, &registers);
+                    }
+                }
+                _ => call(system, context),
             }
         }
     }
@@ -112,11 +118,14 @@ fn call(system: &mut System, context: &mut SavedContext) {
                 (thread.saved.context, thread.saved.vectors) = (copy, Some(vector::State::save()));
             }
         }
-        Some(Effect::Start(registers)) => {
-            *context = SavedContext::new(&registers, cause::SYSCALL, 0, 0);
-            thread_base::set_fs(0);
-            thread_base::set_gs(0);
-            vector::reset();
-        }
+        Some(Effect::Start(registers)) => start(context, &registers),
     }
+}
+
+/// Lets a program start with these registers.
+fn start(context: &mut SavedContext, registers: &Registers) {
+    *context = SavedContext::new(registers, cause::SYSCALL, 0, 0);
+    thread_base::set_fs(0);
+    thread_base::set_gs(0);
+    vector::reset();
 }

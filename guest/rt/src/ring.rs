@@ -51,6 +51,18 @@ impl Ring {
         unsafe { Ring::at(addr_of_mut!((*page()).console.answers)) }
     }
 
+    /// The ring of reports to the operator.
+    pub(crate) fn reports() -> Ring {
+        // SAFETY: the place is a ring of the page.
+        unsafe { Ring::at(addr_of_mut!((*page()).control.reports)) }
+    }
+
+    /// The ring of its orders.
+    pub(crate) fn orders() -> Ring {
+        // SAFETY: the place is a ring of the page.
+        unsafe { Ring::at(addr_of_mut!((*page()).control.orders)) }
+    }
+
     /// The ring of frames to the network.
     pub(crate) fn network_transmit() -> Ring {
         // SAFETY: the place is a ring of the page.
@@ -77,6 +89,11 @@ impl Ring {
                 length: N as u64,
             }
         }
+    }
+
+    /// Whether nothing was ever posted.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.posted.load(Ordering::Relaxed) == 0
     }
 
     /// Whether there is a free place.

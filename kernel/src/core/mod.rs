@@ -26,7 +26,7 @@ pub use networking::{Listener, Station};
 pub use operator::OperatorError;
 pub use worker::{Turn, Worker};
 
-use crate::cell::CellId;
+use crate::cell::{Cell, CellId, State as CellState};
 use crate::limits::REGISTRY_FRAMES;
 use crate::memory::Rules;
 use crate::sched::{Fifo, Gatekeeper, LargestFirst, MemoryPolicy, RoundRobin, Scheduler};
@@ -107,6 +107,23 @@ impl Shared {
         if state.raise(id, event) {
             self.announce(&state);
         }
+    }
+
+    /// Makes an event happen to a cell after `change`, and the cell look, even one that computes.
+    fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
+        let mut state = self.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        change(&mut occupant.cell);
+        let running = match occupant.cell.state {
+            CellState::Running { vcpu } => Some(vcpu),
+            _ => None,
+        };
+        if state.raise(id, event) {
+            self.announce(&state);
+        }
+        // Whatever it interrupts, the vCPU looks at events before it enters the cell again.
+        running.into_iter().for_each(|vcpu| self.interrupt(vcpu));
+        Ok(())
     }
 }
 

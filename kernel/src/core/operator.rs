@@ -152,7 +152,14 @@ impl Kernel {
                 state.unreserve(id);
                 return Err(obstacle.into());
             }
-            state.settle_in(Occupant { cell, console: Console::new(waker(&self.shared, id)), channel: None, card: None, allowance: None });
+            state.settle_in(Occupant {
+                cell,
+                console: Console::new(waker(&self.shared, id)),
+                channel: None,
+                control: None,
+                card: None,
+                allowance: None,
+            });
             Ok(id)
         })
     }
@@ -193,7 +200,7 @@ impl Kernel {
         let channel =
             occupant.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
         let allowance = occupant.allowance;
-        state.settle_in(Occupant { cell, console, channel, card: None, allowance });
+        state.settle_in(Occupant { cell, console, channel, control: None, card: None, allowance });
         drop(state);
         self.copy_expected(id)?;
         Ok(id)
@@ -450,19 +457,7 @@ impl Kernel {
 
     /// Makes an event happen to a cell after `change`, and the cell look.
     pub(super) fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
-        let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        change(&mut occupant.cell);
-        let running = match occupant.cell.state {
-            CellState::Running { vcpu } => Some(vcpu),
-            _ => None,
-        };
-        if state.raise(id, event) {
-            self.shared.announce(&state);
-        }
-        // Whatever it interrupts, the vCPU looks at events before it enters the cell again.
-        running.into_iter().for_each(|vcpu| self.shared.interrupt(vcpu));
-        Ok(())
+        self.shared.call(id, event, change)
     }
 
     /// Waits until a cell has ended, and forgets it: its name is stale from then on.
@@ -508,6 +503,34 @@ impl Kernel {
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         let channel = occupant.channel.get_or_insert_with(|| Box::new(Console::channel(waker(&self.shared, id))));
         Ok(Arc::clone(channel.port()))
+    }
+
+    /// The operator's end of a cell's control channel, which is opened if it is not: orders to its libOS, and what that reports ([`pando_abi::control`]). Clones have none of their source's.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it is frozen.
+    pub fn control(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        if occupant.cell.state == CellState::Frozen {
+            return Err(OperatorError::Busy(CellState::Frozen));
+        }
+        if let Some(control) = &occupant.control {
+            return Ok(Arc::clone(control.port()));
+        }
+        let shared = Arc::downgrade(&self.shared);
+        let wake = move || {
+            if let Some(shared) = shared.upgrade() {
+                // One that is gone hears nothing.
+                let _ = shared.call(id, Event::Control, |_| {});
+            }
+        };
+        let control = occupant.control.insert(Box::new(Console::control(Box::new(wake.clone()))));
+        let port = Arc::clone(control.port());
+        drop(state);
+        // The rings are made ready when it looks.
+        wake();
+        Ok(port)
     }
 
     /// What a living cell is doing, what it did and what memory it has.

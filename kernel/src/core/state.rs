@@ -30,6 +30,8 @@ pub(super) struct Occupant {
     pub(super) console: Console,
     /// A way to the operator itself, if that has opened one.
     pub(super) channel: Option<Box<Console>>,
+    /// The control channel, if the operator has opened it. Clones have none.
+    pub(super) control: Option<Box<Console>>,
     /// Its network card, if it has one.
     pub(super) card: Option<Box<Card>>,
     /// What it may have of a vCPU's time; `None`: whatever is to be had.
@@ -43,9 +45,10 @@ impl Occupant {
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first.
     pub(super) fn serve(&mut self, means: &mut Means<'_>) -> Result<(), CopyError> {
         let said = self.console.places().transmit;
-        for device in iter::once(&mut self.console).chain(self.channel.as_deref_mut()) {
+        let of_console = iter::once(&mut self.console).chain(self.channel.as_deref_mut()).map(|device| (device, Event::Console));
+        for (device, event) in of_console.chain(self.control.as_deref_mut().map(|device| (device, Event::Control))) {
             if device.serve(means.frames, &mut self.cell.memory)? {
-                self.cell.events = self.cell.events.with(Event::Console);
+                self.cell.events = self.cell.events.with(event);
             }
         }
         if self.console.places().transmit != said {
@@ -62,7 +65,7 @@ impl Occupant {
     /// Tells who listens that the cell will say nothing any more.
     pub(super) fn close(&self) {
         self.console.port().close();
-        self.channel.iter().for_each(|channel| channel.port().close());
+        self.channel.iter().chain(&self.control).for_each(|channel| channel.port().close());
     }
 }
 

@@ -11,9 +11,9 @@ use crate::cell::image::RingPlaces;
 use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
 use crate::memory::copy::{Behalf, CopyError};
 use crate::memory::{Frames, SpaceSet};
-use pando_abi::layout::CONSOLE_RINGS;
+use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
+use pando_abi::ring::{ConsoleRings, ControlRings, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -194,11 +194,56 @@ impl ConsolePort {
     }
 
     /// Says that the cell has ended.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut buffers = self.lock();
         buffers.output_closed = true;
         buffers.announce();
         self.changed.notify_all();
+    }
+}
+
+/// For whoever stands in for a cell, where bytes reach it by another way than rings of their own.
+impl ConsolePort {
+    /// A port without a console; `wake` is called, without any lock, when its owner has said something or made room.
+    #[must_use]
+    pub fn apart(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
+        let buffers = Buffers { input_wanted: true, ..Buffers::default() };
+        Arc::new(ConsolePort { buffers: Mutex::new(buffers), changed: Condvar::new(), wake: Box::new(wake) })
+    }
+
+    /// Takes input, at most so many bytes, and says whether that was the last of it.
+    pub fn take_input(&self, most: usize) -> (Vec<u8>, bool) {
+        let mut buffers = self.lock();
+        let count = buffers.input.len().min(most);
+        let bytes: Vec<u8> = buffers.input.drain(..count).collect();
+        let is_last = buffers.input.is_empty() && buffers.input_closed;
+        if count > 0 {
+            buffers.announce();
+            self.changed.notify_all();
+        }
+        (bytes, is_last)
+    }
+
+    /// Lets its owner hear this, however much there is to hear already.
+    pub fn say(&self, stream: Stream, bytes: Vec<u8>) {
+        let mut buffers = self.lock();
+        if !bytes.is_empty() && !buffers.unread.contains(&stream) {
+            buffers.append(stream, bytes);
+            buffers.announce();
+            self.changed.notify_all();
+        }
+    }
+
+    /// How many bytes its owner has not heard yet; the next that it hears is told by a call of `wake`.
+    pub fn unheard(&self) -> usize {
+        let mut buffers = self.lock();
+        buffers.cell_waits = buffers.output_bytes > 0;
+        buffers.output_bytes
+    }
+
+    /// Whether its owner has said that it does not read a stream any more.
+    pub fn is_unread(&self, stream: Stream) -> bool {
+        self.lock().unread.contains(&stream)
     }
 }
 
@@ -208,6 +253,8 @@ pub struct Console {
     receive: RingState,
     /// Bytes of the next transmit descriptor that are already out.
     progress: u32,
+    /// The rings hold what an earlier one has left, and are emptied first.
+    is_fresh: bool,
     port: Arc<ConsolePort>,
 }
 
@@ -226,9 +273,16 @@ impl Console {
         Console::at(requests, answers, wake)
     }
 
+    /// A control channel, whose rings nobody has used yet, whatever the cell is a clone of.
+    pub(crate) fn control(wake: Box<dyn Fn() + Send + Sync>) -> Console {
+        let reports = RingState::new(CONTROL_RINGS + offset_of!(ControlRings, reports) as u64, CHANNEL_DESCRIPTORS);
+        let orders = RingState::new(CONTROL_RINGS + offset_of!(ControlRings, orders) as u64, CHANNEL_DESCRIPTORS);
+        Console { is_fresh: true, ..Console::at(reports, orders, wake) }
+    }
+
     fn at(transmit: RingState, receive: RingState, wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let port = ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake };
-        Console { transmit, receive, progress: 0, port: Arc::new(port) }
+        Console { transmit, receive, progress: 0, is_fresh: false, port: Arc::new(port) }
     }
 
     /// How far it has come.
@@ -253,6 +307,11 @@ impl Console {
     /// # Errors
     /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
     pub(crate) fn serve(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
+        if self.is_fresh {
+            memory.write(frames, CONTROL_RINGS, &[0; size_of::<ControlRings>()], Behalf::Operator)?;
+            self.is_fresh = false;
+            return Ok(true);
+        }
         let sent = self.serve_transmit(frames, memory)?;
         let received = self.serve_receive(frames, memory)?;
         Ok(sent || received)

@@ -3,7 +3,7 @@
 
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, Descriptor};
+use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, Rings};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, ConsolePort, End, Stream};
@@ -30,6 +30,10 @@ pub enum Ring {
     Requests,
     /// The operator's answers.
     Answers,
+    /// From the cell through its control channel.
+    Reports,
+    /// To the cell through that.
+    Orders,
 }
 
 impl Ring {
@@ -40,6 +44,8 @@ impl Ring {
                 Ring::Receive => offset_of!(ConsoleRings, receive),
                 Ring::Requests => offset_of!(ConsoleRings, requests),
                 Ring::Answers => offset_of!(ConsoleRings, answers),
+                Ring::Reports => offset_of!(Rings, control) + offset_of!(ControlRings, reports),
+                Ring::Orders => offset_of!(Rings, control) + offset_of!(ControlRings, orders),
             } as u64
     }
 
@@ -47,7 +53,7 @@ impl Ring {
         match self {
             Ring::Transmit => TRANSMIT_DESCRIPTORS as u64,
             Ring::Receive => RECEIVE_DESCRIPTORS as u64,
-            Ring::Requests | Ring::Answers => CHANNEL_DESCRIPTORS as u64,
+            Ring::Requests | Ring::Answers | Ring::Reports | Ring::Orders => CHANNEL_DESCRIPTORS as u64,
         }
     }
 

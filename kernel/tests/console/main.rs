@@ -3,6 +3,7 @@
 
 mod bench;
 mod channel;
+mod control;
 mod rings;
 mod streams;
 mod torn;

@@ -3,6 +3,7 @@
 
 mod data;
 mod frozen;
+mod jobs;
 mod names;
 mod shells;
 mod streams;

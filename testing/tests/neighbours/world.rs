@@ -5,7 +5,7 @@ use pando_image::{Attributes, Builder, Readable, Walk};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Config, End, Kernel, NetworkConfig, NetworkId};
-use pando_launch::{Calls, Program, Root, Template, Terminals, Volume};
+use pando_launch::{Calls, Jobs, Program, Root, Template, Terminals, Volume};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_testing::lab::kvm_is_there;
@@ -196,6 +196,16 @@ impl World {
 }
 
 impl Running {
+    /// The way to start programs beside this one.
+    pub fn jobs(&self) -> Jobs {
+        Jobs::open(&self.kernel, self.id).expect("it lives, and this is the first time")
+    }
+
+    /// Ends it.
+    pub fn end(&self) {
+        self.kernel.end(self.id, End::Killed).expect("it lives");
+    }
+
     /// What it has said.
     pub fn said(&self) -> String {
         self.said.lock().expect("nobody panics with it").clone()

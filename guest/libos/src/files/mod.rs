@@ -11,6 +11,7 @@ pub mod epoll;
 pub mod event;
 pub mod export;
 pub mod inotify;
+mod lent;
 pub mod locks;
 mod made;
 pub mod mqueue;

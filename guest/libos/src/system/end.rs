@@ -69,6 +69,7 @@ impl System {
         let forgets = self.process_of(parent).is_none_or(|parent| parent.signals.forgets_children());
         self.tell_parent(number, change);
         self.process.is_forgotten = forgets;
+        self.jobs.ended(number, change);
         self.let_go_of_orphans(&controlled);
     }
 

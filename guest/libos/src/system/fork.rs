@@ -147,7 +147,7 @@ impl System {
     }
 
     /// Checks that there may be one more.
-    fn check_room(&self, is_thread: bool) -> Result<(), Errno> {
+    pub(super) fn check_room(&self, is_thread: bool) -> Result<(), Errno> {
         let others = &self.others;
         let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
         let most = self.process.limits.get(THREADS)?.current;
@@ -157,7 +157,7 @@ impl System {
     }
 
     /// A number that nothing has.
-    fn free_number(&mut self) -> Result<ThreadNumber, Errno> {
+    pub(super) fn free_number(&mut self) -> Result<ThreadNumber, Errno> {
         let taken = |number: ThreadNumber| {
             let has = |process: &crate::process::Process| process.number == number || process.group == number || process.session == number;
             self.thread_of(number).is_some() || has(&self.process) || self.others.processes.values().any(|process| has(process))

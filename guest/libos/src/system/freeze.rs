@@ -28,6 +28,9 @@ impl System {
             events::forget_timer();
             self.go_on();
         }
+        if deferred.contains(Event::Control) {
+            self.take_orders();
+        }
         !deferred.is_empty()
     }
 
@@ -54,6 +57,7 @@ impl System {
         self.terminal.ended = false;
         self.files.saw_clone();
         self.boot_id = None;
+        self.jobs.abandon(&mut self.files);
         self.traced = memory::arguments().header.options & options::TRACE != 0;
         self.connect_anew();
         self.notice();
@@ -65,7 +69,7 @@ impl System {
 
     /// Keeps events for later that must not come when something is half done.
     pub(super) fn defer(&mut self, events: EventSet) {
-        let kept = EventSet::NONE.with(Event::Freeze).with(Event::Generation);
+        let kept = EventSet::NONE.with(Event::Freeze).with(Event::Generation).with(Event::Control);
         self.deferred = EventSet(self.deferred.0 | events.0 & kept.0);
     }
 }

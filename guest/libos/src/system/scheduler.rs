@@ -91,7 +91,7 @@ impl System {
     /// Gives the CPU to the next thread that can run.
     pub fn switch(&mut self, context: &mut SavedContext) {
         self.charge();
-        if matches!(self.thread.stage, Stage::Runs | Stage::Calls)
+        if matches!(self.thread.stage, Stage::Runs | Stage::Calls | Stage::Starts(_))
             && !self.process.stopped
             && !self.others.queue.contains(&self.thread.number)
         {
@@ -278,6 +278,7 @@ impl System {
                 network.hurry();
             }
         }
+        self.pump_jobs();
         while let Some(channel) = self.files.changed.pop() {
             self.wake(channel);
         }
@@ -363,7 +364,8 @@ impl System {
         let Some(process) = self.process_of_mut(number).filter(|process| process.stopped) else { return };
         process.stopped = false;
         for thread in process.threads.clone() {
-            let can_run = self.thread_of(thread).is_some_and(|thread| matches!(thread.stage, Stage::Runs | Stage::Calls));
+            let can_run =
+                self.thread_of(thread).is_some_and(|thread| matches!(thread.stage, Stage::Runs | Stage::Calls | Stage::Starts(_)));
             if can_run && (thread != self.thread.number || !self.others.queue.contains(&thread)) {
                 self.others.queue.push_back(thread);
             }

@@ -5,6 +5,7 @@
 //! who must wait.
 
 pub mod channel;
+pub mod control;
 mod input;
 mod output;
 

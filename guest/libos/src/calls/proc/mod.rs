@@ -134,9 +134,9 @@ fn uuid(system: &mut System, fixed: bool) -> String {
 
 /// How many threads there are, and how many of them want to run.
 fn counts(system: &System) -> (usize, usize) {
-    let (all, runs) = system
-        .all_threads()
-        .fold((0, 0), |(all, runs), thread| (all + 1, runs + usize::from(matches!(thread.stage, Stage::Runs | Stage::Calls))));
+    let (all, runs) = system.all_threads().fold((0, 0), |(all, runs), thread| {
+        (all + 1, runs + usize::from(matches!(thread.stage, Stage::Runs | Stage::Calls | Stage::Starts(_))))
+    });
     (all, runs)
 }
 

@@ -116,7 +116,7 @@ impl<'a> Shown<'a> {
         match self.thread.map(|thread| &thread.stage) {
             _ if self.process.has_ended() => ('Z', "zombie"),
             _ if self.process.stopped => ('T', "stopped"),
-            Some(Stage::Runs | Stage::Calls) => ('R', "running"),
+            Some(Stage::Runs | Stage::Calls | Stage::Starts(_)) => ('R', "running"),
             Some(Stage::Waits(_)) if self.thread.is_some_and(|thread| thread.call.is_uninterruptible) => ('D', "disk sleep"),
             Some(Stage::Waits(_)) => ('S', "sleeping"),
             Some(Stage::Ended) | None => ('Z', "zombie"),

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job: its first process, its streams, and how much of them may be under way.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use pando_abi::control::{Frame, Kind, PIECE, WINDOW};
+use pando_abi::ring;
+
+use crate::files::Files;
+use crate::files::pipe::PipeId;
+use crate::process::{Change, ProcessNumber};
+
+/// The pipes of a job's streams: input, output, errors.
+pub type Pipes = [PipeId; 3];
+
+/// Says a frame and bytes that follow to the operator. `false`: there is no room for it yet.
+type Report<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> bool;
+
+/// A job.
+#[derive(Debug)]
+pub struct Job {
+    /// The operator's number for it.
+    pub(super) number: u32,
+    /// Its first process, until that has ended.
+    pub process: Option<ProcessNumber>,
+    /// How that ended.
+    pub end: Option<Change>,
+    input: Option<PipeId>,
+    /// Of its input what has found no room yet.
+    given: VecDeque<u8>,
+    input_ended: bool,
+    /// Bytes of its input that were taken, which the operator was not told.
+    taken: u32,
+    outputs: [Option<PipeId>; 2],
+    /// What the libOS itself has to say on its stream of errors.
+    words: Vec<u8>,
+    /// Bytes of its outputs that may be sent.
+    window: u32,
+}
+
+impl Job {
+    /// A job that begins with this process, on these pipes.
+    #[must_use]
+    pub fn new(number: u32, process: ProcessNumber, [input, output, errors]: Pipes) -> Job {
+        Job {
+            process: Some(process),
+            end: None,
+            input: Some(input),
+            outputs: [Some(output), Some(errors)],
+            ..Job::failed(number, Vec::new())
+        }
+    }
+
+    /// One that has ended before it began, and why.
+    #[must_use]
+    pub fn failed(number: u32, words: Vec<u8>) -> Job {
+        Job {
+            number,
+            process: None,
+            end: Some(Change::Exited(pando_abi::control::NOT_STARTED as u8)),
+            input: None,
+            given: VecDeque::new(),
+            input_ended: false,
+            taken: 0,
+            outputs: [None; 2],
+            words,
+            window: WINDOW,
+        }
+    }
+
+    /// Says something on its stream of errors, before what its processes say.
+    pub fn complain(&mut self, words: &[u8]) {
+        self.words.extend_from_slice(words);
+    }
+
+    /// Gives it input. What goes beyond the window is not kept.
+    pub(super) fn give(&mut self, bytes: &[u8]) {
+        let room = (WINDOW as usize).saturating_sub(self.given.len());
+        self.given.extend(&bytes[..bytes.len().min(room)]);
+    }
+
+    pub(super) fn end_input(&mut self) {
+        self.input_ended = true;
+    }
+
+    pub(super) fn was_taken(&mut self, bytes: u32) {
+        self.window = self.window.saturating_add(bytes).min(WINDOW);
+    }
+
+    /// Nobody reads an output any more.
+    pub(super) fn close_output(&mut self, index: usize, files: &mut Files) {
+        if let Some(pipe) = self.outputs[index].take() {
+            files.close_pipe(pipe, true);
+        }
+    }
+
+    /// Lets go of its pipes.
+    pub(super) fn close(&mut self, files: &mut Files) {
+        self.close_input(files);
+        (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
+    }
+
+    fn close_input(&mut self, files: &mut Files) {
+        if let Some(pipe) = self.input.take() {
+            files.close_pipe(pipe, false);
+        }
+    }
+
+    /// Carries what can be carried. `false`: it has ended, and its operator was told all.
+    pub(super) fn pump(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+        self.carry_in(files);
+        if self.taken > 0 && report(Frame::new(Kind::Taken, self.number, self.taken), &[]) {
+            self.taken = 0;
+        }
+        let said = self.say_words(report) && self.carry_out(files, report);
+        match self.end {
+            Some(end) if said => {
+                // Whoever of its processes is left has nobody to speak to.
+                self.close(files);
+                !report(Frame::new(Kind::Ended, self.number, end.status()), &[])
+            }
+            _ => true,
+        }
+    }
+
+    /// Moves input into its pipe.
+    fn carry_in(&mut self, files: &mut Files) {
+        while let (Some(pipe), false) = (self.input, self.given.is_empty()) {
+            match files.feed(pipe, self.given.as_slices().0) {
+                Ok(0) => return,
+                Ok(moved) => {
+                    self.given.drain(..moved);
+                    self.taken += moved as u32;
+                }
+                // Nobody reads it.
+                Err(_) => self.close_input(files),
+            }
+        }
+        self.taken += core::mem::take(&mut self.given).len() as u32;
+        if self.input_ended {
+            self.close_input(files);
+        }
+    }
+
+    fn say_words(&mut self, report: Report<'_>) -> bool {
+        while !self.words.is_empty() {
+            let length = self.words.len().min(PIECE).min(self.window as usize);
+            if length == 0 || !report(Frame::new(Kind::Output, self.number, ring::ERRORS), &self.words[..length]) {
+                return false;
+            }
+            self.words.drain(..length);
+            self.window -= length as u32;
+        }
+        true
+    }
+
+    /// Sends what its pipes hold. `true`: they hold nothing more.
+    fn carry_out(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+        let mut piece = [0; PIECE];
+        for (index, stream) in [ring::OUTPUT, ring::ERRORS].into_iter().enumerate() {
+            while let Some(pipe) = self.outputs[index] {
+                let room = PIECE.min(self.window as usize);
+                let length = files.look_into(pipe, &mut piece[..room.max(1)]);
+                if length == 0 {
+                    break;
+                }
+                if room == 0 || !report(Frame::new(Kind::Output, self.number, stream), &piece[..length]) {
+                    return false;
+                }
+                files.take_out(pipe, length);
+                self.window -= length as u32;
+            }
+        }
+        true
+    }
+}

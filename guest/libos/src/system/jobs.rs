@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that the operator starts beside the first one: processes that nobody has made.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+
+use pando_abi::Registers;
+use pando_abi::control::{Frame, Kind, Start};
+use pando_abi::layout::EMPTY_SPACE;
+use pando_rt::console::control;
+use pando_rt::{clock, hypercall};
+
+use super::System;
+use crate::credentials::Credentials;
+use crate::errno::Errno;
+use crate::files::names::{CURRENT, Way};
+use crate::jobs::orders::{Wanted, understand};
+use crate::jobs::{Job, Pipes};
+use crate::limits::STACK_LIMIT;
+use crate::loader::{LoadError, Request, prepare};
+use crate::memory::AddressSpace;
+use crate::process::{Process, ProcessNumber};
+use crate::signals::Signal;
+use crate::signals::info::Info;
+use crate::thread::{Stage, Thread};
+
+/// Exit statuses of programs that cannot be executed, as shells use them.
+const NOT_EXECUTABLE: u64 = 126;
+const NOT_FOUND: u64 = 127;
+
+impl System {
+    /// Does what the operator has ordered.
+    pub(super) fn take_orders(&mut self) {
+        let orders = &mut self.jobs.orders;
+        control::take(&mut |bytes| orders.add(bytes));
+        while let Some((frame, bytes)) = self.jobs.orders.take() {
+            match frame.kind {
+                Kind::Start => self.start_job(frame.job, &bytes),
+                Kind::Signal => self.signal_job(frame),
+                _ => self.jobs.obey(frame, &bytes, &mut self.files),
+            }
+        }
+        self.pump_jobs();
+    }
+
+    /// Carries what jobs read and write.
+    pub(super) fn pump_jobs(&mut self) {
+        if !self.jobs.is_empty() {
+            self.jobs.pump(&mut self.files);
+        }
+    }
+
+    fn start_job(&mut self, number: u32, bytes: &[u8]) {
+        if !self.jobs.has_room(number) {
+            // The operator knows which numbers it has given, and how many jobs a cell has.
+            return;
+        }
+        let started = understand(bytes).and_then(|(start, wanted)| self.make_process_of_job(start, wanted));
+        self.jobs.add(match started {
+            Ok((process, pipes)) => Job::new(number, process, pipes),
+            Err(error) => Job::failed(number, format!("pando: the cell cannot start it: {}\n", error.text()).into_bytes()),
+        });
+    }
+
+    /// Makes a process that begins with a program, when it is its turn.
+    fn make_process_of_job(&mut self, start: Start, wanted: Wanted) -> Result<(ProcessNumber, Pipes), Errno> {
+        self.check_room(false)?;
+        let number = self.free_number()?;
+        let space = hypercall::space_clone(EMPTY_SPACE.0.into()).map_err(|_| Errno::EAGAIN)?;
+        let who = Credentials::new(start.user, start.group);
+        let pipes = match self.files.begin_process(number, who, clock::wall()) {
+            Ok(pipes) => pipes,
+            Err(error) => {
+                // What cannot be given up is lost to the cell.
+                let _ = hypercall::space_destroy(space);
+                return Err(error);
+            }
+        };
+        let patches = self.memory.patches.fresh();
+        self.others.memories.insert(space, Box::new(AddressSpace::new(space, patches)));
+        self.others.processes.insert(number, Box::new(Process { space, ..Process::new(number, clock::now()) }));
+        let thread = Thread { stage: Stage::Starts(Box::new(wanted)), ..Thread::new(number) };
+        self.others.threads.insert(number, Box::new(thread));
+        self.others.queue.push_back(number);
+        self.arm();
+        Ok((number, pipes))
+    }
+
+    /// Loads the program with which the running process begins. `None`: it has ended instead.
+    pub(crate) fn begin(&mut self, wanted: Wanted) -> Option<Registers> {
+        let Wanted { path, directory, arguments, environment } = wanted;
+        let standing = self.files.find(CURRENT, &directory, Way::FOLLOW).and_then(|place| self.files.change_directory(place));
+        let (named, begun) = match standing {
+            Err(error) => (directory, Err(error.into())),
+            Ok(()) => {
+                let request =
+                    Request { directory: CURRENT, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+                let begun = prepare(&self.files, request).and_then(|prepared| self.load(prepared));
+                (path, begun)
+            }
+        };
+        match begun {
+            Ok(registers) => {
+                self.process.executed = true;
+                Some(registers)
+            }
+            Err(error) => {
+                self.refuse_job(&named, &error);
+                None
+            }
+        }
+    }
+
+    /// Ends the running process, which is a job's first, because it has no program.
+    fn refuse_job(&mut self, path: &[u8], error: &LoadError) {
+        let words = format!("pando: {}: {error}\n", String::from_utf8_lossy(path));
+        if let Some(job) = self.jobs.of_process(self.process.number) {
+            job.complain(words.as_bytes());
+        }
+        let is_missing = matches!(error, LoadError::System(Errno::ENOENT | Errno::ENOTDIR));
+        self.leave(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE });
+    }
+
+    /// Sends a signal to the group of a job's first process.
+    fn signal_job(&mut self, frame: Frame) {
+        let process = self.jobs.get_mut(frame.job).and_then(|job| job.process);
+        if let (Some(process), Ok(signal)) = (process, Signal::from_number(frame.detail.into())) {
+            self.send_to_group(process, Info::kernel(signal));
+        }
+    }
+}

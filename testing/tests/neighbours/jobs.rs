@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that the operator starts in running cells, beside the first one.
+
+use crate::world::{Running, World};
+use pando_abi::control::{JOBS, WINDOW};
+use pando_kernel::Stream;
+use pando_launch::{Command, Job, JobEnd, Jobs, LaunchError};
+use std::sync::Arc;
+use std::thread;
+
+/// A cell whose first program waits, and what starts others in it.
+fn waiting(world: &World) -> (Running, Jobs) {
+    let first = world.serve("echo here; sleep 1000", "here");
+    let jobs = first.jobs();
+    (first, jobs)
+}
+
+/// A script of the shell.
+fn script(script: &str) -> Command {
+    Command {
+        path: b"/bin/sh".to_vec(),
+        directory: b"/tmp".to_vec(),
+        arguments: ["sh", "-c", script].map(|word| word.into()).to_vec(),
+        environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
+        user: 0,
+        group: 0,
+    }
+}
+
+fn start(jobs: &Jobs, command: &Command) -> Arc<Job> {
+    jobs.start(command).expect("there are few")
+}
+
+/// What a job says on its two streams until it has ended, and how it does.
+fn said(job: &Job) -> (String, String, JobEnd) {
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    while let Some((stream, bytes)) = job.port().receive() {
+        if stream == Stream::Output { output.extend(bytes) } else { errors.extend(bytes) }
+    }
+    let [output, errors] = [output, errors].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output, errors, job.wait())
+}
+
+/// The same of a script that is given no input.
+fn run(jobs: &Jobs, text: &str) -> (String, String, JobEnd) {
+    let job = start(jobs, &script(text));
+    job.port().close_input();
+    said(&job)
+}
+
+#[test]
+fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
+    let Some(world) = World::new(&[]) else { return };
+    let (_first, jobs) = waiting(&world);
+    let job = start(&jobs, &script("cat; echo wrong >&2; exit 3"));
+    assert!(job.port().send(b"one\ntwo\n"));
+    job.port().close_input();
+    assert_eq!(said(&job), ("one\ntwo\n".into(), "wrong\n".into(), JobEnd::Exited(3)));
+    let mut command = script("echo $X $PWD $(id -u) $(id -g) $0; echo kept > file; ps -o ppid= -p $$ | tr -d ' '");
+    command.environment.push(b"X=it's".to_vec());
+    command.directory = b"/var/tmp".to_vec();
+    let made = start(&jobs, &script("mkdir -p /var/tmp; chmod 1777 /var/tmp"));
+    assert_eq!(made.wait(), JobEnd::Exited(0));
+    (command.user, command.group) = (1000, 100);
+    let job = start(&jobs, &command);
+    assert_eq!(said(&job), ("it's /var/tmp 1000 100 sh\n0\n".into(), String::new(), JobEnd::Exited(0)));
+    // Files are the cell's.
+    assert_eq!(run(&jobs, "cat /var/tmp/file; stat -c %u /var/tmp/file").0, "kept\n1000\n");
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let Some(world) = World::new(&[]) else { return };
+    let (_first, jobs) = waiting(&world);
+    let missing = Command { path: b"/bin/nothing".to_vec(), ..script("") };
+    let nowhere = Command { directory: b"/nowhere".to_vec(), ..script("") };
+    let data = Command { path: b"/etc/passwd".to_vec(), ..script("") };
+    let cases = [
+        (missing, 127, "pando: /bin/nothing: no such file or directory\n"),
+        (nowhere, 127, "pando: /nowhere: no such file or directory\n"),
+        (data, 126, "pando: /etc/passwd: permission denied\n"),
+    ];
+    for (command, status, words) in cases {
+        assert_eq!(said(&start(&jobs, &command)), (String::new(), words.into(), JobEnd::Exited(status)));
+    }
+    let zero = Command { directory: b"/tmp\0".to_vec(), ..script("") };
+    assert!(matches!(jobs.start(&zero), Err(LaunchError::ZeroByte)));
+    let long = Command { arguments: vec![vec![b'x'; 1 << 19]], ..script("") };
+    assert!(matches!(jobs.start(&long), Err(LaunchError::ArgumentsTooLong { .. })));
+}
+
+#[test]
+fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
+    let Some(world) = World::new(&[]) else { return };
+    let (_first, jobs) = waiting(&world);
+    let endless = start(&jobs, &script("yes"));
+    let bytes: Vec<u8> = (0..20 * WINDOW).map(|index| (index / 7) as u8).collect();
+    let job = start(&jobs, &Command { arguments: vec![b"cat".to_vec()], path: b"/bin/cat".to_vec(), ..script("") });
+    let (port, given) = (Arc::clone(job.port()), bytes.clone());
+    let feeder = thread::spawn(move || {
+        assert!(port.send(&given));
+        port.close_input();
+    });
+    let mut came = Vec::new();
+    while let Some((_, bytes)) = job.port().receive() {
+        came.extend(bytes);
+    }
+    feeder.join().expect("all was taken");
+    assert!(came == bytes && job.wait() == JobEnd::Exited(0));
+    // No more than its window has come of the other, which writes on once it is read, until nobody reads it any more.
+    assert!(endless.port().unheard() <= WINDOW as usize && endless.end().is_none());
+    for _ in 0..100 {
+        assert!(endless.port().receive().is_some_and(|(_, bytes)| bytes.starts_with(b"y\n") || bytes.starts_with(b"\ny")));
+    }
+    endless.port().hang_up(Stream::Output);
+    // The shell has become `yes`, or says what has ended it.
+    assert!(matches!(endless.wait(), JobEnd::Signalled(13) | JobEnd::Exited(141)));
+    // A program that reads nothing of what it is given does not keep anybody waiting either.
+    let deaf = start(&jobs, &script("exec sleep 0.1"));
+    // It may have ended before all was given.
+    let _ = deaf.port().send(&bytes);
+    assert_eq!(deaf.wait(), JobEnd::Exited(0));
+}
+
+#[test]
+fn signals_reach_a_job_and_its_cell_takes_it_along() {
+    let Some(world) = World::new(&[]) else { return };
+    let (first, jobs) = waiting(&world);
+    let job = start(&jobs, &script("trap 'echo heard; exit 5' TERM; echo here; sleep 1000 & wait"));
+    assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
+    job.signal(15);
+    assert_eq!(said(&job), ("heard\n".into(), String::new(), JobEnd::Exited(5)));
+    let all: Vec<Arc<Job>> = (0..JOBS).map(|_| start(&jobs, &script("sleep 1000"))).collect();
+    assert!(matches!(jobs.start(&script("")), Err(LaunchError::TooManyJobs { .. })));
+    all[0].signal(9);
+    assert_eq!(all[0].wait(), JobEnd::Signalled(9));
+    assert_eq!(run(&jobs, "echo there is room").0, "there is room\n");
+    first.end();
+    assert!(all[1..].iter().all(|job| job.wait() == JobEnd::Lost));
+    assert!(jobs.start(&script("")).is_err());
+}
+
+#[test]
+fn a_job_runs_beside_a_program_that_computes_or_waits_for_input() {
+    let Some(world) = World::new(&[]) else { return };
+    for first in ["echo here; while :; do :; done", "exec 3<> /tmp/fifo; echo here; read line <&3"] {
+        let first = world.serve(&format!("mkfifo /tmp/fifo; {first}"), "here");
+        assert_eq!(run(&first.jobs(), "echo hello"), ("hello\n".into(), String::new(), JobEnd::Exited(0)));
+    }
+}
+
+#[test]
+fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
+    let Some(world) = World::new(&[]) else { return };
+    for as_it_stands in [false, true] {
+        let (first, jobs) = waiting(&world);
+        let job = start(&jobs, &script("echo here; while ! [ -e /tmp/go ]; do sleep 0.01; done; echo gone > /tmp/done; sleep 1000"));
+        assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
+        let frozen = world.freeze(&first, as_it_stands);
+        assert_eq!(job.wait(), JobEnd::Lost);
+        for _ in 0..2 {
+            let clone = world.resume(&frozen);
+            let script = "touch /tmp/go; while ! [ -e /tmp/done ]; do sleep 0.01; done; cat /tmp/done";
+            assert_eq!(run(&clone.jobs(), script), ("gone\n".into(), String::new(), JobEnd::Exited(0)));
+        }
+    }
+}
