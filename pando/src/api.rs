@@ -291,6 +291,40 @@ pub(crate) enum Piece {
     },
 }
 
+/// A program to be started in a cell that runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NewJob {
+    /// The program and its arguments: a path, or a name that the cell's `/usr/bin/env` finds.
+    pub(crate) arguments: Vec<String>,
+    /// Variables of its environment, beside a PATH and a HOME.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Where it starts [default: /].
+    pub(crate) directory: Option<String>,
+    /// Who it is: `UID` or `UID:GID` [default: 0:0].
+    pub(crate) user: Option<String>,
+}
+
+/// A piece of what a program in a cell said, or its end: a line of JSON each.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum JobPiece {
+    /// It said something.
+    Said {
+        /// Where.
+        stream: Source,
+        /// What.
+        data: Text,
+    },
+    /// It ended.
+    Ended {
+        /// The status that a shell would show.
+        exit_code: u8,
+        /// The same for people.
+        message: String,
+    },
+}
+
 /// Why something could not be done.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Problem {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be typed.
 
-use crate::client::{Kill, Logs};
+use crate::client::{Exec, Kill, Logs};
 use crate::clone::Clone;
 use crate::help;
 use crate::host::{self, Variable};
@@ -54,6 +54,9 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Start another program in a cell of `pando serve`
+    #[command(override_usage = "pando exec [OPTIONS] CELL PROGRAM [ARGS]...")]
+    Exec(Exec),
     /// Print what a cell of `pando serve` said
     Logs(Logs),
     /// End cells of `pando serve`

@@ -2,14 +2,18 @@
 //! The command line as a client of `pando serve`: asks at its socket.
 
 mod cells;
+mod exec;
 mod visit;
 
 pub(crate) use cells::{Kill, Logs, freeze, kill, logs, ps, stats};
+pub(crate) use exec::{Exec, exec};
 pub(crate) use visit::visit;
 
 use crate::failure::Failure;
 use crate::{api, socket};
 use axum::body::Bytes;
+use http_body_util::channel::Channel;
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -17,6 +21,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use tokio::net::UnixStream;
 
@@ -79,28 +84,40 @@ impl Client {
     ///
     /// # Errors
     /// The answer is no, breaks off, or whoever takes the pieces fails.
-    pub(crate) async fn follow(&self, path: &str, mut take: impl FnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
-        let mut body = self.send(Method::GET, path, "application/json", Bytes::new()).await?.into_body();
-        let mut rest = Vec::new();
-        while let Some(frame) = body.frame().await {
-            if let Some(bytes) = frame.map_err(gone)?.data_ref() {
-                rest.extend_from_slice(bytes);
-            }
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = rest.drain(..=end).collect();
-                take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?)?;
-            }
-        }
-        Ok(())
+    pub(crate) async fn follow(&self, path: &str, take: impl FnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
+        lines(self.send(Method::GET, path, "application/json", Bytes::new()).await?, take).await
+    }
+
+    /// Sends what comes through a body, and takes the answer's lines meanwhile.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn exchange<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Channel<Bytes>,
+        take: impl FnMut(T) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        lines(self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?, take).await
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
+        self.send_body(method, path, kind, Full::new(body).boxed()).await
+    }
+
+    async fn send_body(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: BoxBody<Bytes, Infallible>,
+    ) -> Result<Response<Incoming>, Failure> {
         let stream = UnixStream::connect(&self.socket).await.map_err(Failure::Gone)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(gone)?;
         // It ends when its answer has been read.
         tokio::spawn(connection);
         let request = Request::builder().method(method).uri(path).header("host", "pando").header("content-type", kind);
-        let request = request.body(Full::new(body)).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
+        let request = request.body(body).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
         let answer = sender.send_request(request).await.map_err(gone)?;
         if answer.status().is_success() {
             return Ok(answer);
@@ -109,6 +126,22 @@ impl Client {
         let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
         Err(Failure::Asked(problem.message))
     }
+}
+
+/// Takes an answer's lines, each as JSON.
+async fn lines<T: DeserializeOwned>(answer: Response<Incoming>, mut take: impl FnMut(T) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut body = answer.into_body();
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Some(bytes) = frame.map_err(gone)?.data_ref() {
+            rest.extend_from_slice(bytes);
+        }
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?)?;
+        }
+    }
+    Ok(())
 }
 
 fn gone(error: hyper::Error) -> Failure {

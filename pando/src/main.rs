@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         cli::Command::Template { command } => templates::command(&command),
         cli::Command::Ps { all, json } => client::ps(all, json),
         cli::Command::Logs(options) => client::logs(&options),
+        cli::Command::Exec(options) => client::exec(&options),
         cli::Command::Kill(options) => client::kill(&options),
         cli::Command::Stats { cell, json } => client::stats(cell, json),
         cli::Command::Serve(options) => service::serve(&options),

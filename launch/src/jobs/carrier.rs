@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that carries between the ports of jobs and a cell's control channel. What comes from the cell is checked: who sends more than its window, or nonsense, is not listened to any more.
+//! What carries between the ports of jobs and a cell's control channel. What comes from the cell is checked: who sends more than its window, or nonsense, is not listened to any more.
 
 use super::{Job, JobEnd, Shared};
 use pando_abi::control::{Frame, Kind, Malformed, PIECE, WINDOW};
@@ -21,32 +21,34 @@ struct Flow {
     unread: [bool; 2],
 }
 
-/// What the thread knows.
-pub(super) struct Carrier {
+/// Carries for all jobs of a cell.
+pub struct Carrier {
     shared: Arc<Shared>,
     flows: BTreeMap<u32, Flow>,
     /// What has come and is no whole frame yet.
     bytes: Vec<u8>,
+    /// What the cell has no room for yet.
+    rest: Vec<u8>,
 }
 
 impl Carrier {
     pub(super) fn new(shared: Arc<Shared>) -> Carrier {
-        Carrier { shared, flows: BTreeMap::new(), bytes: Vec::new() }
+        Carrier { shared, flows: BTreeMap::new(), bytes: Vec::new(), rest: Vec::new() }
     }
 
-    /// Carries until the channel is closed.
-    pub(super) fn run(&mut self) {
-        while self.carry().is_ok() {
-            self.shared.news.wait();
+    /// Does all that can be done now. Never waits. `false`: the channel is closed, and nothing is left to be done.
+    pub fn turn(&mut self) -> bool {
+        if self.carry().is_ok() {
+            return true;
         }
         let mut state = self.shared.lock();
         state.is_over = true;
         for job in std::mem::take(&mut state.jobs).into_values() {
             job.finish(JobEnd::Lost);
         }
+        false
     }
 
-    /// Does all that can be done now.
     fn carry(&mut self) -> Result<(), Malformed> {
         let orders = {
             let mut state = self.shared.lock();
@@ -56,7 +58,7 @@ impl Carrier {
             }
             std::mem::take(&mut state.orders)
         };
-        self.send(&orders)?;
+        self.rest.extend(orders);
         let mut is_over = false;
         loop {
             match self.shared.control.hear() {
@@ -68,14 +70,12 @@ impl Carrier {
                 }
             }
         }
-        let mut frames = Vec::new();
-        self.flows.values_mut().for_each(|flow| flow.serve(&mut frames));
-        if is_over { Err(Malformed) } else { self.send(&frames) }
-    }
-
-    /// Sends to the cell; waits while that has enough to read.
-    fn send(&self, bytes: &[u8]) -> Result<(), Malformed> {
-        if self.shared.control.send(bytes) { Ok(()) } else { Err(Malformed) }
+        let Carrier { shared, flows, rest, .. } = self;
+        // What is sent is bounded: by windows, and by who starts jobs.
+        flows.values_mut().for_each(|flow| flow.serve(rest));
+        let taken = shared.control.offer(rest).filter(|_| !is_over).ok_or(Malformed)?;
+        rest.drain(..taken);
+        Ok(())
     }
 
     /// Takes what the cell reports.

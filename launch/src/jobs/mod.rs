@@ -4,10 +4,10 @@
 mod carrier;
 mod command;
 
+pub use carrier::Carrier;
 pub use command::Command;
 
 use crate::LaunchError;
-use carrier::Carrier;
 use pando_abi::control::{Frame, JOBS, Kind};
 use pando_kernel::{CellId, ConsolePort, Kernel, OperatorError};
 use std::collections::BTreeMap;
@@ -52,7 +52,8 @@ pub struct Job {
 struct Shared {
     control: Arc<ConsolePort>,
     state: Mutex<State>,
-    news: Arc<News>,
+    /// Tells who carries that there is something to do.
+    ring: Arc<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -99,13 +100,28 @@ impl Jobs {
     /// # Errors
     /// There is no such living cell, it is frozen, or the host has no thread for it.
     pub fn open(kernel: &Kernel, cell: CellId) -> Result<Jobs, LaunchError> {
-        let control = kernel.control(cell)?;
         let news = Arc::<News>::default();
-        let shared = Arc::new(Shared { control, state: Mutex::default(), news: Arc::clone(&news) });
-        let mut carrier = Carrier::new(Arc::clone(&shared));
-        std::thread::Builder::new().name("jobs".into()).spawn(move || carrier.run()).map_err(LaunchError::Thread)?;
-        shared.control.listen(move || news.ring());
-        Ok(Jobs(shared))
+        let told = Arc::clone(&news);
+        let (jobs, mut carrier) = Jobs::carried(kernel, cell, move || told.ring())?;
+        let body = move || {
+            while carrier.turn() {
+                news.wait();
+            }
+        };
+        std::thread::Builder::new().name("jobs".into()).spawn(body).map_err(LaunchError::Thread)?;
+        Ok(jobs)
+    }
+
+    /// The same without a thread: somebody gives the carrier a turn after each ring. It is rung under locks, the kernel's among them, so that it may wake somebody and do nothing else.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it is frozen.
+    pub fn carried(kernel: &Kernel, cell: CellId, ring: impl Fn() + Send + Sync + 'static) -> Result<(Jobs, Carrier), LaunchError> {
+        let control = kernel.control(cell)?;
+        let shared = Arc::new(Shared { control, state: Mutex::default(), ring: Arc::new(ring) });
+        let told = Arc::clone(&shared.ring);
+        shared.control.listen(move || told());
+        Ok((Jobs(Arc::clone(&shared)), Carrier::new(shared)))
     }
 
     /// Starts a program in the cell.
@@ -122,15 +138,15 @@ impl Jobs {
             return Err(LaunchError::TooManyJobs { most: JOBS });
         }
         state.last = state.last.wrapping_add(1);
-        let (number, news) = (state.last, Arc::clone(&self.0.news));
-        let port = ConsolePort::apart(move || news.ring());
+        let (number, ring) = (state.last, Arc::clone(&self.0.ring));
+        let port = ConsolePort::apart(move || ring());
         let job = Job { number, port, end: Mutex::new(None), ended: Condvar::new(), jobs: Arc::clone(&self.0) };
         let job = Arc::new(job);
         state.jobs.insert(number, Arc::clone(&job));
         state.orders.extend(Frame { kind: Kind::Start, job: number, detail: 0, length: bytes.len() as u32 }.to_bytes());
         state.orders.extend(bytes);
         drop(state);
-        self.0.news.ring();
+        (self.0.ring)();
         Ok(job)
     }
 }
@@ -145,7 +161,7 @@ impl Job {
     /// Sends its processes a signal, by Linux's number; those that are left when its first one has ended are not reached.
     pub fn signal(&self, number: u8) {
         self.jobs.lock().orders.extend(Frame::new(Kind::Signal, self.number, number.into()).to_bytes());
-        self.jobs.news.ring();
+        (self.jobs.ring)();
     }
 
     /// How it has ended. `None`: it has not.

@@ -141,7 +141,14 @@ fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io
 
 /// Passes on a piece of what a cell says.
 pub(super) fn print(piece: &api::Piece) -> Result<(), Failure> {
-    let api::Piece::Said { stream, data, .. } = piece else { return Ok(()) };
+    match piece {
+        api::Piece::Said { stream, data, .. } => show(*stream, data),
+        api::Piece::Ended { .. } => Ok(()),
+    }
+}
+
+/// Passes on bytes that were said.
+pub(super) fn show(stream: Source, data: &api::Text) -> Result<(), Failure> {
     let bytes = data.bytes().unwrap_or_default();
     match stream {
         Source::Stdout => {

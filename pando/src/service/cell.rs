@@ -13,7 +13,7 @@ use crate::watch::Watch;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, NetworkConfig, OperatorError, Stream};
-use pando_launch::{Calls, LaunchError, Program, Terminals};
+use pando_launch::{Calls, Command, Job, Jobs, LaunchError, Program, Terminals};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
@@ -55,6 +55,8 @@ pub(super) struct Cell {
     since: Instant,
     started: SystemTime,
     state: Mutex<State>,
+    /// The programs that were started in it besides, once there was one.
+    jobs: Mutex<Option<Jobs>>,
     /// Rings when the state has changed.
     changed: watch::Sender<()>,
     /// Rings when the console has.
@@ -125,6 +127,7 @@ impl Cell {
             since: Instant::now(),
             started: SystemTime::now(),
             state: Mutex::new(state),
+            jobs: Mutex::default(),
             changed: watch::channel(()).0,
             bell,
         }))
@@ -242,6 +245,25 @@ impl Cell {
                 let _ = self.kernel.end(self.cell, End::Killed);
             }
         }
+    }
+
+    /// Starts a program in it besides its first one.
+    ///
+    /// # Errors
+    /// It has ended, what the program is given is too long, or there are as many as there may be.
+    pub(super) fn start_job(&self, command: &Command) -> Result<Arc<Job>, Problem> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = match &mut *jobs {
+            Some(jobs) => jobs,
+            none => {
+                let (bell, mut heard) = watch::channel(());
+                let ended = |_| Problem::state(format!("cell {} has ended: nothing can be started in it", self.id));
+                let (jobs, mut carrier) = Jobs::carried(&self.kernel, self.cell, move || bell.send_replace(())).map_err(ended)?;
+                tokio::spawn(async move { while carrier.turn() && heard.changed().await.is_ok() {} });
+                none.insert(jobs)
+            }
+        };
+        Ok(jobs.start(command)?)
     }
 
     /// Freezes it, and hands it over to be kept as a template: it never runs again. Its program is asked to, for a while, or stopped as it stands. Blocks.

@@ -5,6 +5,7 @@
 //! those that answer, and those that do what blocks.
 
 mod cell;
+mod jobs;
 mod log;
 mod order;
 mod pool;

@@ -3,7 +3,7 @@
 
 use super::cell::Cell;
 use super::problem::Problem;
-use super::{Service, order};
+use super::{Service, jobs, order};
 use crate::api::{self, Text};
 use crate::template::{self, Found, Name, Which};
 use axum::Json;
@@ -52,6 +52,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(kill))
         .routes(routes!(output))
         .routes(routes!(input))
+        .routes(routes!(exec))
         .routes(routes!(freeze))
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
 }
@@ -299,6 +300,13 @@ async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
+}
+
+/// Starts a program in a cell that runs, beside its first one. The first line of the request says which, as JSON (`NewJob`), and what follows is its standard input; each line of the answer is a piece of what it says, the last how it ended. Who breaks off ends it.
+#[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = u64, Path)), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
+async fn exec(State(service): State<Arc<Service>>, Path(id): Path<u64>, body: Body) -> Answer<Response> {
+    let said = jobs::exec(&*service.find(id)?, body).await?;
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], said).into_response())
 }
 
 /// Makes a template of a cell, which does not go on: its clones do.

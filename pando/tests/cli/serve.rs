@@ -201,6 +201,44 @@ fn cells_with_the_same_network_reach_each_other() {
 }
 
 #[test]
+fn programs_are_started_in_cells_that_run() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let cell = grove.pando(&["clone", "-d", "sh", "echo mine > /tmp/file; echo ready; sleep 1000"]);
+    let cell = cell.output.trim();
+    while grove.pando(&["logs", cell]).output != "ready\n" {}
+    says(&grove.pando(&["exec", cell, "cat", "/tmp/file"]), "mine\n");
+    let script = "cat; echo $NAME $PWD $(id -u); echo no >&2; exit 3";
+    let mut job = grove
+        .command(&["exec", "-e", "NAME=it's", "-w", "/tmp", "-u", "7", cell, "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("pando starts");
+    job.stdin.take().expect("it was asked for").write_all(b"typed\n").expect("it reads");
+    let ended = job.wait_with_output().expect("it ends");
+    let [output, errors] = [&ended.stdout, &ended.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert_eq!((ended.status.code(), &*output, &*errors), (Some(3), "typed\nit's /tmp 7\n", "no\n"));
+    let missing = grove.pando(&["exec", cell, "/no/such"]);
+    assert!(missing.status == 127 && !missing.errors.is_empty(), "{}", missing.errors);
+    // Who breaks off ends it.
+    let path = format!("/v1/cells/{cell}/exec");
+    let left = service.send("POST", &path, b"{\"arguments\":[\"sleep\",\"2000\"]}\n");
+    let sleeps = || grove.pando(&["exec", cell, "pgrep", "-f", "sleep 2000"]).status == 0;
+    while !sleeps() {}
+    drop(left);
+    while sleeps() {}
+    assert_eq!(service.ask("POST", &path, "{}\n").0, 400);
+    assert_eq!(service.ask("POST", &path, "no").0, 400);
+    says(&grove.pando(&["kill", cell]), "");
+    let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"]}\n");
+    assert!(status == 409 && answer.contains("has ended"), "{answer}");
+}
+
+#[test]
 fn templates_go_in_and_out_as_files() {
     if !kvm_is_there() {
         return;

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando exec`: a program beside the first one of a cell of `pando serve`, with the streams of whoever asks.
+
+use super::cells::show;
+use super::{Client, wait_for};
+use crate::api::{JobPiece, NewJob};
+use crate::failure::Failure;
+use crate::host::{self, Variable};
+use axum::body::Bytes;
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use http_body_util::channel::{Channel, Sender};
+use std::convert::Infallible;
+use tokio::io::AsyncReadExt;
+
+/// Bytes of input that are read at a time.
+const PIECE: usize = 64 << 10;
+/// Pieces of input that wait for the cell.
+const AHEAD: usize = 4;
+
+/// What to start, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// Set a variable in the program's environment, or pass on one of yours (repeat for more)
+    #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
+    variables: Vec<Variable>,
+
+    /// Start in this directory of the cell [default: /]
+    #[arg(short = 'w', long = "workdir", value_name = "DIR")]
+    directory: Option<String>,
+
+    /// Be this user and group, by number
+    #[arg(short = 'u', long = "user", value_name = "UID[:GID]")]
+    user: Option<String>,
+
+    /// The cell's number, which `pando ps` tells
+    #[arg(value_name = "CELL")]
+    cell: u64,
+
+    /// The program and its arguments: a path of the cell, or a name to look for there
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+/// Runs a program in a cell to its end; returns the exit status that tells how it ended.
+///
+/// # Errors
+/// There is no such cell, or nobody serves.
+pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    let pair = |line: Vec<u8>| {
+        let line =
+            String::from_utf8(line).map_err(|error| Failure::NoText(String::from_utf8_lossy(error.as_bytes()).into_owned().into()))?;
+        let (name, value) = line.split_once('=').unwrap_or((&line, ""));
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    let asked = NewJob {
+        arguments: options.words.clone(),
+        environment: host::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?,
+        directory: options.directory.clone(),
+        user: options.user.clone(),
+    };
+    let mut first = serde_json::to_vec(&asked).map_err(std::io::Error::from)?;
+    first.push(b'\n');
+    wait_for(async {
+        let (sender, body) = Channel::<Bytes>::new(AHEAD);
+        tokio::spawn(carry_input(sender, first));
+        let mut status = None;
+        let path = format!("/v1/cells/{}/exec", options.cell);
+        let take = |piece| match piece {
+            JobPiece::Said { stream, data } => show(stream, &data),
+            JobPiece::Ended { exit_code, .. } => {
+                status = Some(exit_code);
+                Ok(())
+            }
+        };
+        client.exchange(&path, body, take).await?;
+        status.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
+    })
+}
+
+/// Sends what there is to say first, and standard input after it.
+async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>) {
+    let mut input = tokio::io::stdin();
+    let mut piece = first;
+    // Who does not listen any more has ended, and that is told elsewhere.
+    while sender.send_data(Bytes::from(piece)).await.is_ok() {
+        piece = vec![0; PIECE];
+        match input.read(&mut piece).await {
+            Ok(count) if count > 0 => piece.truncate(count),
+            Ok(_) | Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that are started in cells that run: the first line of a request says what, the rest is their input; the answer is what they say.
+
+use super::cell::Cell;
+use super::problem::Problem;
+use crate::api::{self, JobPiece};
+use crate::options::User;
+use axum::body::{Body, Bytes};
+use http_body_util::BodyExt;
+use http_body_util::channel::{Channel, Sender};
+use pando_kernel::Heard;
+use pando_launch::{Command, Job, JobEnd};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::{oneshot, watch};
+
+/// Bytes of the longest first line.
+const LINE_MAX: usize = 1 << 20;
+/// Pieces that wait for a slow reader.
+const AHEAD: usize = 16;
+/// The signal that nobody catches.
+const SIGKILL: u8 = 9;
+/// Where programs are looked for, and at home.
+const SURROUNDINGS: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
+
+/// Starts a program in a cell, and carries its streams; whoever breaks off ends it.
+///
+/// # Errors
+/// The first line says nothing that could be started, or the cell has ended.
+pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
+    let mut line = Vec::new();
+    let rest = loop {
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            let rest = line.split_off(end + 1);
+            break rest;
+        }
+        match frame(&mut body).await? {
+            Some(bytes) if line.len() + bytes.len() <= LINE_MAX => line.extend(bytes),
+            Some(_) => return Err(Problem::request("the first line is too long to say what shall be started")),
+            None => break Vec::new(),
+        }
+    };
+    let asked: api::NewJob = serde_json::from_slice(&line).map_err(|error| Problem::request(format!("the first line: {error}")))?;
+    let job = cell.start_job(&command(&asked)?)?;
+    let (bell, heard) = watch::channel(());
+    job.port().listen(move || bell.send_replace(()));
+    let (sender, answer) = Channel::<Bytes, Infallible>::new(AHEAD);
+    // Goes when the answer goes.
+    let (here, gone) = oneshot::channel::<()>();
+    let answer = answer.map_frame(move |frame| {
+        let _ = &here;
+        frame
+    });
+    tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), rest, body));
+    tokio::spawn(carry_output(job, heard, sender, gone));
+    Ok(Body::new(answer))
+}
+
+/// The next bytes of a request.
+async fn frame(body: &mut Body) -> Result<Option<Bytes>, Problem> {
+    match body.frame().await {
+        None => Ok(None),
+        Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Some(Err(error)) => Err(Problem::request(error.to_string())),
+    }
+}
+
+fn command(asked: &api::NewJob) -> Result<Command, Problem> {
+    let api::NewJob { arguments, environment, directory, user } = asked;
+    let name =
+        arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: what shall be started is missing"))?;
+    let user: Option<Result<User, String>> = user.as_deref().map(str::parse);
+    let User { user, group } = user.transpose().map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default();
+    // Where it lies, only the cell knows.
+    let (path, own): (&str, &[&str]) = if name.contains('/') { (name, &[]) } else { ("/usr/bin/env", &["env", "--"]) };
+    let words = own.iter().copied().chain(arguments.iter().map(String::as_str));
+    let given = environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let usual = SURROUNDINGS.iter().filter(|line| line.split_once('=').is_some_and(|(name, _)| !environment.contains_key(name)));
+    Ok(Command {
+        path: path.into(),
+        directory: directory.as_deref().unwrap_or("/").into(),
+        arguments: words.map(Into::into).collect(),
+        environment: usual.map(|line| line.to_string()).chain(given).map(String::into_bytes).collect(),
+        user,
+        group,
+    })
+}
+
+/// Gives the job what follows the first line, to its end.
+async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, first: Vec<u8>, mut body: Body) {
+    let mut bytes = Bytes::from(first);
+    loop {
+        while !bytes.is_empty() {
+            bell.mark_unchanged();
+            match job.port().offer(&bytes) {
+                // It does not read any more.
+                None => return,
+                Some(0) if bell.changed().await.is_err() => return,
+                Some(count) => bytes = bytes.split_off(count),
+            }
+        }
+        match frame(&mut body).await {
+            Ok(Some(more)) => bytes = more,
+            // Whoever breaks off is noticed by whoever answers.
+            Ok(None) | Err(_) => return job.port().close_input(),
+        }
+    }
+}
+
+/// Ends a job that nobody listens to.
+struct Guard(Arc<Job>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.0.end().is_none() {
+            self.0.signal(SIGKILL);
+        }
+    }
+}
+
+/// Says what the job says, and how it ends.
+async fn carry_output(
+    job: Arc<Job>,
+    mut bell: watch::Receiver<()>,
+    mut sender: Sender<Bytes, Infallible>,
+    mut gone: oneshot::Receiver<()>,
+) {
+    let guard = Guard(job);
+    loop {
+        let piece = match guard.0.port().hear() {
+            Heard::Bytes(stream, bytes) => JobPiece::Said { stream: stream.into(), data: api::Text::of(&bytes) },
+            Heard::Nothing => {
+                tokio::select! {
+                    rung = bell.changed() => if rung.is_err() { return },
+                    _ = &mut gone => return,
+                }
+                continue;
+            }
+            Heard::End => break,
+        };
+        if say(&mut sender, &piece).await.is_err() {
+            return;
+        }
+    }
+    let (exit_code, message) = match guard.0.end() {
+        Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
+        Some(JobEnd::Signalled(signal)) => (128_u8.saturating_add(signal), format!("ended by signal {signal}")),
+        Some(JobEnd::Lost) | None => (128 + SIGKILL, "its cell has ended".into()),
+    };
+    // Nobody is left to be told that it could not be said.
+    let _ = say(&mut sender, &JobPiece::Ended { exit_code, message }).await;
+}
+
+async fn say(sender: &mut Sender<Bytes, Infallible>, piece: &JobPiece) -> Result<(), ()> {
+    let mut line = serde_json::to_vec(piece).map_err(|_| ())?;
+    line.push(b'\n');
+    sender.send_data(line.into()).await.map_err(|_| ())
+}
