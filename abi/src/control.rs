@@ -12,14 +12,18 @@ pub const WINDOW: u32 = 64 << 10;
 pub const PIECE: usize = 4096 - Frame::SIZE;
 /// Bytes of the longest frame that starts a job.
 pub const START_MAX: usize = 256 << 10;
-/// Exit status of a job that could not be started at all, as shells use it.
-pub const NOT_STARTED: u32 = 125;
+/// [`Frame::detail`] of [`Kind::Start`]: run the program at the path.
+pub const RUN: u32 = 0;
+/// Report what the file at the path holds, as output; nothing runs.
+pub const READ: u32 = 1;
+/// Let the file at the path, which is made if it is not there, hold the input; nothing runs.
+pub const WRITE: u32 = 2;
 
 /// What a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Order: start this job. [`Start`] and its strings follow.
+    /// Order: start this job, of which `detail` says what it is ([`RUN`], [`READ`], [`WRITE`]). [`Start`] and its strings follow.
     Start = 1,
     /// Order: bytes of its input follow.
     Input = 2,
@@ -97,7 +101,7 @@ impl Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// What shall run. Strings follow, each ended by a zero byte: the program's path, its working directory, the arguments (the first is its name as it will see it), and the environment.
+/// What shall be done. Strings follow, each ended by a zero byte: the path, the working directory, the program's arguments (the first is its name as it will see it), and the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     /// The user that it is.

@@ -15,7 +15,7 @@ mod volume;
 mod write_back;
 
 pub use error::LaunchError;
-pub use jobs::{Carrier, Command, Job, JobEnd, Jobs};
+pub use jobs::{Carrier, Command, Job, JobEnd, Jobs, Task};
 pub use libos::Template;
 pub use program::{Calls, Program, Terminals};
 pub use root::Root;

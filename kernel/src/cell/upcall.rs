@@ -73,7 +73,7 @@ impl Cell {
         self.events = EventSet(self.events.0 & others.0);
         let pending = EventSet(self.control(frames).pending);
         if pending.contains(event) {
-            // The page was made the cell's own before it was entered.
+            // Where it was entered the page is its own; else it hears of the event in vain.
             let _ = self.set_word(frames, offset::PENDING, pending.0 & others.0);
         }
     }

@@ -9,10 +9,10 @@ use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
 use crate::memory::obstacle::Obstacle;
 use crate::memory::{Access, Fault, Shortage, Wanted};
+use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
-use pando_abi::{Event, Refusal};
 use pando_machine::{Exception, Exit, Nanos, Root};
 
 /// What the worker does next.
@@ -244,10 +244,7 @@ impl State {
             // What it has said before is its own, not that of its clones.
             Operation::Freeze => match self.serve_rings(id, now) {
                 Ok(()) => {
-                    let (occupant, frames) = self.running(id);
-                    occupant.cell.resumption = Resumption::WithGeneration;
-                    // Its clones were not asked.
-                    occupant.cell.withdraw(frames, Event::Freeze);
+                    self.running(id).0.cell.resumption = Resumption::WithGeneration;
                     Next::Leave(Leave::Frozen)
                 }
                 Err(error) => {

@@ -104,8 +104,10 @@ impl State {
     }
 
     fn become_template(&mut self, id: CellId, stopped: Option<Nanos>) {
-        let Some((occupant, _)) = self.living(id) else { return };
+        let Some((occupant, frames)) = self.living(id) else { return };
         let cell = &mut occupant.cell;
+        // Its clones were not asked.
+        cell.withdraw(frames, Event::Freeze);
         cell.forced |= stopped.is_some();
         (cell.state, cell.stopped) = (CellState::Frozen, stopped);
         // It will not say anything any more.

@@ -315,6 +315,10 @@ impl State {
     pub(super) fn raise(&mut self, id: CellId, event: Event) -> bool {
         let Some((occupant, frames)) = self.living(id) else { return false };
         let cell = &mut occupant.cell;
+        if cell.state == CellState::Frozen {
+            // A template hears nothing, and its clones are others.
+            return false;
+        }
         cell.events = cell.events.with(event);
         let wakes = matches!(cell.state, CellState::Idle { .. }) && cell.has_unmasked_events(frames);
         if wakes {

@@ -90,7 +90,7 @@ fn memory_that_is_not_the_cells_to_write_is_refused_and_the_input_waits() {
 fn unknown_streams_are_refused() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"good");
-        for tag in [0, 3, 0x101, 1 << 31, u32::MAX] {
+        for tag in [0, 4, 0x101, 1 << 31, u32::MAX] {
             let bad = bench.post(Ring::Transmit, MEMORY, 4, tag);
             bench.post(Ring::Transmit, MEMORY, 4, OUTPUT);
             bench.kick();

@@ -147,8 +147,9 @@ fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
         lab.kernel.freeze_as_it_stands(id).expect("it was started");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), lab.kernel.is_forced(id)), (Ok(true), Ok(true)));
-        // Its clones are as deaf, and can be stopped as well.
+        // Its clones are as deaf, were not asked, and can be stopped as well.
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        assert_eq!(control(&lab, clone).pending & 1 << Event::Freeze as u64, 0);
         assert_eq!(lab.kernel.freeze_as_it_stands(clone), Err(OperatorError::Busy(State::New)));
         lab.kernel.start(clone).expect("it was not started before");
         lab.turn(0);
@@ -199,6 +200,7 @@ fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
         assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(false)));
         lab.kernel.freeze_as_it_stands(id).expect("it lives");
         assert_eq!(lab.kernel.is_forced(id), Ok(false));
+        lab.kernel.ask_to_freeze(id).expect("it lives");
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         assert_eq!(lab.finish(clone).end, End::Exited { status: generation });

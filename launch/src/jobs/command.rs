@@ -2,11 +2,35 @@
 //! What a job runs.
 
 use crate::LaunchError;
-use pando_abi::control::{START_MAX, Start};
+use pando_abi::control::{READ, RUN, START_MAX, Start, WRITE};
 
-/// A program that is to run in a cell that runs already, with all that it is given.
+/// What a job does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Task {
+    /// It runs the program at its path.
+    #[default]
+    Run,
+    /// It says what the file at its path holds, on its standard output; nothing runs in the cell.
+    Read,
+    /// It puts its standard input into the file at its path, which is made if it is not there; nothing runs in the cell.
+    Write,
+}
+
+impl Task {
+    pub(super) fn detail(self) -> u32 {
+        match self {
+            Task::Run => RUN,
+            Task::Read => READ,
+            Task::Write => WRITE,
+        }
+    }
+}
+
+/// A program that is to run in a cell that runs already, with all that it is given; or a file there that is to be read or written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
+    /// What to do with the path. A file has no arguments and no environment; what goes wrong with it is said on the standard error stream, and the status is then 1.
+    pub task: Task,
     /// Where it lies, as the cell sees it.
     pub path: Vec<u8>,
     /// Its working directory, as the cell sees it.

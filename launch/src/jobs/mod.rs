@@ -5,7 +5,7 @@ mod carrier;
 mod command;
 
 pub use carrier::Carrier;
-pub use command::Command;
+pub use command::{Command, Task};
 
 use crate::LaunchError;
 use pando_abi::control::{Frame, JOBS, Kind};
@@ -124,7 +124,7 @@ impl Jobs {
         Ok((Jobs(Arc::clone(&shared)), Carrier::new(shared)))
     }
 
-    /// Starts a program in the cell.
+    /// Starts a program in the cell, or lets the cell read or write a file.
     ///
     /// # Errors
     /// What it is given is too long, the cell has as many jobs as it may have, or has none any more.
@@ -143,7 +143,7 @@ impl Jobs {
         let job = Job { number, port, end: Mutex::new(None), ended: Condvar::new(), jobs: Arc::clone(&self.0) };
         let job = Arc::new(job);
         state.jobs.insert(number, Arc::clone(&job));
-        state.orders.extend(Frame { kind: Kind::Start, job: number, detail: 0, length: bytes.len() as u32 }.to_bytes());
+        state.orders.extend(Frame { kind: Kind::Start, job: number, detail: command.task.detail(), length: bytes.len() as u32 }.to_bytes());
         state.orders.extend(bytes);
         drop(state);
         (self.0.ring)();

@@ -4,7 +4,7 @@
 use crate::world::{Running, World};
 use pando_abi::control::{JOBS, WINDOW};
 use pando_kernel::Stream;
-use pando_launch::{Command, Job, JobEnd, Jobs, LaunchError};
+use pando_launch::{Command, Job, JobEnd, Jobs, LaunchError, Task};
 use std::sync::Arc;
 use std::thread;
 
@@ -18,6 +18,7 @@ fn waiting(world: &World) -> (Running, Jobs) {
 /// A script of the shell.
 fn script(script: &str) -> Command {
     Command {
+        task: Task::Run,
         path: b"/bin/sh".to_vec(),
         directory: b"/tmp".to_vec(),
         arguments: ["sh", "-c", script].map(|word| word.into()).to_vec(),
@@ -164,4 +165,45 @@ fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
             assert_eq!(run(&clone.jobs(), script), ("gone\n".into(), String::new(), JobEnd::Exited(0)));
         }
     }
+}
+
+#[test]
+fn files_are_read_and_written_without_a_program() {
+    let Some(world) = World::new(&[]) else { return };
+    let (_first, jobs) = waiting(&world);
+    let file = |task: Task, path: &str| Command { task, path: path.into(), directory: b"/tmp".to_vec(), ..Command::default() };
+    let bytes: Vec<u8> = (0..20 * WINDOW + 5).map(|index| (index / 3) as u8).collect();
+    for _ in 0..2 {
+        let job = start(&jobs, &file(Task::Write, "made"));
+        assert!(job.port().send(&bytes[..1 << 19]) && job.port().send(&bytes[1 << 19..]));
+        job.port().close_input();
+        assert_eq!(said(&job), (String::new(), String::new(), JobEnd::Exited(0)));
+    }
+    let job = start(&jobs, &file(Task::Read, "/tmp/made"));
+    let mut came = Vec::new();
+    while let Some((stream, bytes)) = job.port().receive() {
+        assert_eq!(stream, Stream::Output);
+        came.extend(bytes);
+    }
+    assert!(came == bytes && job.wait() == JobEnd::Exited(0));
+    assert_eq!(run(&jobs, "stat -c '%a %u %s' made").0, format!("644 0 {}\n", bytes.len()));
+    // What lies in an image as well.
+    let job = start(&jobs, &file(Task::Read, "/etc/passwd"));
+    assert_eq!(said(&job).0, run(&jobs, "cat /etc/passwd").0);
+    // As a user who may not, and what is no file.
+    let other = |task, path| Command { user: 1000, group: 1000, ..file(task, path) };
+    let cases = [
+        (file(Task::Read, "nothing"), "pando: nothing: no such file or directory\n"),
+        (file(Task::Read, "/etc"), "pando: /etc: is a directory\n"),
+        (file(Task::Write, "/etc"), "pando: /etc: is a directory\n"),
+        (file(Task::Read, "/dev/null"), "pando: /dev/null: invalid argument\n"),
+        (other(Task::Write, "made"), "pando: made: permission denied\n"),
+        (other(Task::Write, "/etc/mine"), "pando: /etc/mine: permission denied\n"),
+    ];
+    for (command, words) in cases {
+        assert_eq!(said(&start(&jobs, &command)), (String::new(), words.into(), JobEnd::Exited(1)));
+    }
+    let job = start(&jobs, &other(Task::Write, "mine"));
+    job.port().close_input();
+    assert_eq!((job.wait(), &run(&jobs, "stat -c '%u %s' mine").0[..]), (JobEnd::Exited(0), "1000 0\n"));
 }

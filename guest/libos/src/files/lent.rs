@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes whose other ends the libOS has itself: the streams of processes that the operator starts.
+//! What the operator has in the cell: pipes whose other ends the libOS has itself, as streams of processes, and files that nobody else has open.
 
 use super::pipe::PipeId;
 use super::{Descriptor, Files, Kind, OpenFile, Own, flag};
@@ -33,6 +33,20 @@ impl Files {
         }
         self.others.insert(process, own);
         Ok(pipes)
+    }
+
+    /// What somebody has who is no process, of these rights: he stands in the root directory.
+    #[must_use]
+    pub fn own_of(&self, who: Credentials, started: u64) -> Own {
+        Own { process: 0, ..Own::new(self.tree.root(), who, started) }
+    }
+
+    /// Does something as somebody else, with what he has in place of what the running process has.
+    pub fn with_own<T>(&mut self, own: &mut Own, action: impl FnOnce(&mut Files) -> T) -> T {
+        core::mem::swap(&mut self.own, own);
+        let done = action(self);
+        core::mem::swap(&mut self.own, own);
+        done
     }
 
     /// Puts bytes into a pipe. Returns how many; 0: there is no room.

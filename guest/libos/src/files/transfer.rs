@@ -421,7 +421,7 @@ impl Files {
     }
 
     /// Writes bytes that the libOS can see to a file.
-    pub(super) fn put(&mut self, fd: u64, offset: Option<u64>, bytes: &[u8], now: u64) -> Result<usize, Errno> {
+    pub fn put(&mut self, fd: u64, offset: Option<u64>, bytes: &[u8], now: u64) -> Result<usize, Errno> {
         if bytes.is_empty() {
             return Ok(0);
         }

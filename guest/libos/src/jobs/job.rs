@@ -7,9 +7,14 @@ use alloc::vec::Vec;
 use pando_abi::control::{Frame, Kind, PIECE, WINDOW};
 use pando_abi::ring;
 
+use super::file::File;
+use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::pipe::PipeId;
 use crate::process::{Change, ProcessNumber};
+
+/// Status of a job whose file could not be read or written to its end.
+pub const FAILED: u8 = 1;
 
 /// The pipes of a job's streams: input, output, errors.
 pub type Pipes = [PipeId; 3];
@@ -33,6 +38,8 @@ pub struct Job {
     /// Bytes of its input that were taken, which the operator was not told.
     taken: u32,
     outputs: [Option<PipeId>; 2],
+    /// The file that it reads or writes itself.
+    file: Option<File>,
     /// What the libOS itself has to say on its stream of errors.
     words: Vec<u8>,
     /// Bytes of its outputs that may be sent.
@@ -48,22 +55,29 @@ impl Job {
             end: None,
             input: Some(input),
             outputs: [Some(output), Some(errors)],
-            ..Job::failed(number, Vec::new())
+            ..Job::failed(number, Vec::new(), 0)
         }
     }
 
-    /// One that has ended before it began, and why.
+    /// One that carries to or from a file.
     #[must_use]
-    pub fn failed(number: u32, words: Vec<u8>) -> Job {
+    pub fn of_file(number: u32, file: File) -> Job {
+        Job { end: None, file: Some(file), ..Job::failed(number, Vec::new(), 0) }
+    }
+
+    /// One that has ended before it began, with this status, and why.
+    #[must_use]
+    pub fn failed(number: u32, words: Vec<u8>, status: u8) -> Job {
         Job {
             number,
             process: None,
-            end: Some(Change::Exited(pando_abi::control::NOT_STARTED as u8)),
+            end: Some(Change::Exited(status)),
             input: None,
             given: VecDeque::new(),
             input_ended: false,
             taken: 0,
             outputs: [None; 2],
+            file: None,
             words,
             window: WINDOW,
         }
@@ -99,6 +113,21 @@ impl Job {
     pub(super) fn close(&mut self, files: &mut Files) {
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
+        self.finish_file(Ok(()), files);
+    }
+
+    /// Lets go of its file, with which it has come to its end.
+    fn finish_file(&mut self, how: Result<(), Errno>, files: &mut Files) {
+        let Some(file) = self.file.take() else { return };
+        let status = match how {
+            Ok(()) => 0,
+            Err(error) => {
+                self.words.extend(file.complaint(error));
+                FAILED
+            }
+        };
+        file.close(files);
+        self.end.get_or_insert(Change::Exited(status));
     }
 
     fn close_input(&mut self, files: &mut Files) {
@@ -126,6 +155,15 @@ impl Job {
 
     /// Moves input into its pipe.
     fn carry_in(&mut self, files: &mut Files) {
+        while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes), self.given.is_empty()) {
+            match file.write(files, self.given.as_slices().0) {
+                Ok(moved) => {
+                    self.given.drain(..moved);
+                    self.taken += moved as u32;
+                }
+                Err(error) => self.finish_file(Err(error), files),
+            }
+        }
         while let (Some(pipe), false) = (self.input, self.given.is_empty()) {
             match files.feed(pipe, self.given.as_slices().0) {
                 Ok(0) => return,
@@ -140,6 +178,9 @@ impl Job {
         self.taken += core::mem::take(&mut self.given).len() as u32;
         if self.input_ended {
             self.close_input(files);
+            if self.file.as_ref().is_some_and(|file| file.writes) {
+                self.finish_file(Ok(()), files);
+            }
         }
     }
 
@@ -158,6 +199,23 @@ impl Job {
     /// Sends what its pipes hold. `true`: they hold nothing more.
     fn carry_out(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         let mut piece = [0; PIECE];
+        while let Some(file) = self.file.as_mut().filter(|file| !file.writes) {
+            let room = PIECE.min(self.window as usize);
+            match file.peek(files, &mut piece[..room.max(1)]) {
+                Ok(0) => self.finish_file(Ok(()), files),
+                Ok(length) => {
+                    if room == 0 || !report(Frame::new(Kind::Output, self.number, ring::OUTPUT), &piece[..length]) {
+                        return false;
+                    }
+                    file.skip(length);
+                    self.window -= length as u32;
+                }
+                Err(error) => {
+                    self.finish_file(Err(error), files);
+                    return false;
+                }
+            }
+        }
         for (index, stream) in [ring::OUTPUT, ring::ERRORS].into_iter().enumerate() {
             while let Some(pipe) = self.outputs[index] {
                 let room = PIECE.min(self.window as usize);

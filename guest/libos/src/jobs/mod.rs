@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs: programs that the operator starts in the running cell, beside its first one. Each has three pipes for its streams, whose other ends the libOS has: it carries bytes between them and
-//! the control channel, within each job's window ([`pando_abi::control`]).
+//! the control channel, within each job's window ([`pando_abi::control`]). A job that reads or writes a file does so without a process.
 
+pub mod file;
 mod job;
 pub mod orders;
 
@@ -13,7 +14,7 @@ use pando_rt::console::control;
 
 use crate::files::Files;
 use crate::process::{Change, ProcessNumber};
-pub use job::{Job, Pipes};
+pub use job::{FAILED, Job, Pipes};
 use orders::Orders;
 
 /// All jobs.

@@ -20,18 +20,23 @@ impl System {
 
     /// Does what had to wait until nothing is half done: becomes a template if the operator has asked for it, and takes note of a freeze that nobody here took part in. Says whether there was anything.
     pub(crate) fn settle(&mut self) -> bool {
+        if !self.has_deferred() {
+            // So it is nearly always, and a page that is not written is not copied for each clone.
+            return false;
+        }
         let deferred = core::mem::take(&mut self.deferred);
-        if deferred.contains(Event::Freeze) {
-            self.freeze();
-        } else if deferred.contains(Event::Generation) && registers::identity().generation != self.generation {
+        if deferred.contains(Event::Generation) && registers::identity().generation != self.generation {
+            // Whom the operator has asked to freeze was the source.
             clock::go_on();
             events::forget_timer();
             self.go_on();
+        } else if deferred.contains(Event::Freeze) {
+            self.freeze();
         }
         if deferred.contains(Event::Control) {
             self.take_orders();
         }
-        !deferred.is_empty()
+        true
     }
 
     /// Whether something waits until nothing is half done.

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::String;
 
 use pando_abi::Registers;
-use pando_abi::control::{Frame, Kind, Start};
+use pando_abi::control::{Frame, Kind, RUN, Start, WRITE};
 use pando_abi::layout::EMPTY_SPACE;
 use pando_rt::console::control;
 use pando_rt::{clock, hypercall};
@@ -15,8 +15,9 @@ use super::System;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::names::{CURRENT, Way};
+use crate::jobs::file::{File, complaint};
 use crate::jobs::orders::{Wanted, understand};
-use crate::jobs::{Job, Pipes};
+use crate::jobs::{FAILED, Job, Pipes};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare};
 use crate::memory::AddressSpace;
@@ -25,7 +26,8 @@ use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::thread::{Stage, Thread};
 
-/// Exit statuses of programs that cannot be executed, as shells use them.
+/// Exit statuses of programs that cannot be started, executed or found, as shells use them.
+const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
@@ -36,7 +38,7 @@ impl System {
         control::take(&mut |bytes| orders.add(bytes));
         while let Some((frame, bytes)) = self.jobs.orders.take() {
             match frame.kind {
-                Kind::Start => self.start_job(frame.job, &bytes),
+                Kind::Start => self.start_job(frame, &bytes),
                 Kind::Signal => self.signal_job(frame),
                 _ => self.jobs.obey(frame, &bytes, &mut self.files),
             }
@@ -51,16 +53,26 @@ impl System {
         }
     }
 
-    fn start_job(&mut self, number: u32, bytes: &[u8]) {
+    fn start_job(&mut self, Frame { job: number, detail, .. }: Frame, bytes: &[u8]) {
         if !self.jobs.has_room(number) {
             // The operator knows which numbers it has given, and how many jobs a cell has.
             return;
         }
-        let started = understand(bytes).and_then(|(start, wanted)| self.make_process_of_job(start, wanted));
-        self.jobs.add(match started {
-            Ok((process, pipes)) => Job::new(number, process, pipes),
-            Err(error) => Job::failed(number, format!("pando: the cell cannot start it: {}\n", error.text()).into_bytes()),
+        let started = understand(bytes).and_then(|(start, wanted)| {
+            if detail == RUN {
+                let (process, pipes) = self.make_process_of_job(start, wanted)?;
+                return Ok(Job::new(number, process, pipes));
+            }
+            let opened = File::open(&mut self.files, start, &wanted, detail == WRITE);
+            Ok(match opened {
+                Ok(file) => Job::of_file(number, file),
+                Err(error) => Job::failed(number, complaint(&wanted.path, error), FAILED),
+            })
         });
+        self.jobs.add(started.unwrap_or_else(|error| {
+            let words = format!("pando: the cell cannot start it: {}\n", error.text());
+            Job::failed(number, words.into_bytes(), NOT_STARTED)
+        }));
     }
 
     /// Makes a process that begins with a program, when it is its turn.
