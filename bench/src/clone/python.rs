@@ -36,6 +36,7 @@ const WAIT: &str = "import sys; sys.stdin.read()\n";
 /// What runs what it is given.
 const EXECUTE: &str = "import sys, numpy, pando; pando.ready(); exec(sys.argv[1])";
 const GIVEN: &str = "print(1)";
+const LEAVING: &str = "print(1, flush=True); import os; os._exit(0)";
 /// How many such clones live one after the other.
 const LIVES: usize = 100;
 /// What works on a picture.
@@ -86,25 +87,50 @@ fn line(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn F
     )
 }
 
-/// Whole lives of clones that run a line of Python.
-fn short(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let template = Template::new(stage, root, python(EXECUTE))?.giving(&[GIVEN]);
-    template.train(stage, Template::end)?;
-    let mut lives: Vec<Counters> = Vec::new();
-    let start = Instant::now();
-    let times = Sample::take(options.rounds(LIVES), || {
+/// Whole lives of clones that run a line of Python, one after the other.
+struct Lives {
+    /// How many in a second.
+    rate: f64,
+    times: Sample,
+    each: Vec<Counters>,
+}
+
+impl Lives {
+    /// Of clones of a template that has learned from one.
+    fn of(options: Options<'_>, stage: &mut Stage, root: &Root, given: &str) -> Result<Lives, BenchError> {
+        let template = Template::new(stage, root, python(EXECUTE))?.giving(&[given]);
+        template.train(stage, Template::end)?;
+        let mut each: Vec<Counters> = Vec::new();
         let start = Instant::now();
-        lives.push(template.clone(stage)?.finish(stage)?);
-        Ok(start.elapsed().as_nanos() as f64)
-    })?;
-    let rate = lives.len() as f64 / start.elapsed().as_secs_f64();
-    let note = format!("Python with numpy cloned, `{GIVEN}`, ended; on one core");
-    report(Row { spread: Some(times.spread()), ..Row::of("clones-per-second", rate, "/s") }.noting(note));
-    let median = |of: fn(&Counters) -> u64| Sample::of(lives.iter().map(|life| of(life) as f64).collect());
-    let exits = median(|life| life.exits);
-    let [faults, preemptions] = [median(|life| life.faults).median(), median(|life| life.preemptions).median()];
+        let times = Sample::take(options.rounds(LIVES), || {
+            let start = Instant::now();
+            each.push(template.clone(stage)?.finish(stage)?);
+            Ok(start.elapsed().as_nanos() as f64)
+        })?;
+        let rate = each.len() as f64 / start.elapsed().as_secs_f64();
+        Ok(Lives { rate, times, each })
+    }
+
+    fn median(&self, of: fn(&Counters) -> u64) -> Sample {
+        Sample::of(self.each.iter().map(|life| of(life) as f64).collect())
+    }
+
+    fn row(&self, name: &'static str, given: &str) -> Row {
+        let note = format!("Python with numpy cloned, `{given}`, ended; on one core");
+        Row { spread: Some(self.times.spread()), ..Row::of(name, self.rate, "/s") }.noting(note)
+    }
+}
+
+/// Lives that end as programs do, and such as end at once.
+fn short(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let lives = Lives::of(options, stage, root, GIVEN)?;
+    report(lives.row("clones-per-second", GIVEN));
+    let exits = lives.median(|life| life.exits);
+    let [faults, preemptions] = [lives.median(|life| life.faults).median(), lives.median(|life| life.preemptions).median()];
     let note = format!("of such a clone in its whole life, {faults} of them page faults and {preemptions} for the time that it took");
     report(Row { spread: Some(exits.spread()), ..Row::of("python-clone-exits", exits.median(), "exits") }.noting(note));
+    let lives = Lives::of(options, stage, root, LEAVING)?;
+    report(lives.row("clones-per-second-at-once", LEAVING));
     Ok(())
 }
 

@@ -22,6 +22,7 @@ mod exerciser;
 mod foreign;
 mod grove;
 mod hostile;
+mod killed;
 mod listed;
 mod network;
 mod newcomer;
