@@ -8,8 +8,8 @@ use crate::options::User;
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
-use pando_kernel::Heard;
-use pando_launch::{Command, Job, JobEnd};
+use pando_kernel::{Heard, Stream};
+use pando_launch::{Command, Job, JobEnd, Task};
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
@@ -41,9 +41,7 @@ pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
         }
     };
     let asked: api::NewJob = serde_json::from_slice(&line).map_err(|error| Problem::request(format!("the first line: {error}")))?;
-    let job = cell.start_job(&command(&asked)?)?;
-    let (bell, heard) = watch::channel(());
-    job.port().listen(move || bell.send_replace(()));
+    let (job, heard) = start(cell, &command(&asked)?)?;
     let (sender, answer) = Channel::<Bytes, Infallible>::new(AHEAD);
     // Goes when the answer goes.
     let (here, gone) = oneshot::channel::<()>();
@@ -54,6 +52,91 @@ pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
     tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), rest, body));
     tokio::spawn(carry_output(job, heard, sender, gone));
     Ok(Body::new(answer))
+}
+
+/// What a file in a cell holds, from its first byte that is there.
+///
+/// # Errors
+/// It cannot be read, or the cell has ended.
+pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> {
+    let (job, mut bell) = start(cell, &file(Task::Read, path)?)?;
+    let (mut sender, answer) = Channel::<Bytes, std::io::Error>::new(AHEAD);
+    let mut said = Vec::new();
+    let first = loop {
+        match job.port().hear() {
+            Heard::Bytes(Stream::Output, bytes) => break bytes,
+            Heard::Bytes(_, bytes) => said.extend(bytes),
+            Heard::Nothing => _ = bell.changed().await,
+            Heard::End => break Vec::new(),
+        }
+    };
+    if first.is_empty() {
+        finish(&job, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))?;
+    }
+    tokio::spawn(async move {
+        let guard = Guard(job);
+        let mut piece = first;
+        loop {
+            if !piece.is_empty() && sender.send_data(Bytes::from(std::mem::take(&mut piece))).await.is_err() {
+                return;
+            }
+            match guard.0.port().hear() {
+                Heard::Bytes(Stream::Output, bytes) => piece = bytes,
+                Heard::Bytes(..) => {}
+                Heard::Nothing => _ = bell.changed().await,
+                Heard::End if guard.0.end() == Some(JobEnd::Exited(0)) => return,
+                Heard::End => return sender.abort(std::io::Error::other("the file could not be read to its end")),
+            }
+        }
+    });
+    Ok(Body::new(answer))
+}
+
+/// Puts a request's bytes into a file of a cell.
+///
+/// # Errors
+/// It cannot be written, or the cell has ended.
+pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<(), Problem> {
+    let (job, mut bell) = start(cell, &file(Task::Write, path)?)?;
+    let guard = Guard(job);
+    let carried = carry_input(Arc::clone(&guard.0), bell.clone(), Vec::new(), body);
+    let said = async {
+        let mut said = Vec::new();
+        loop {
+            match guard.0.port().hear() {
+                Heard::Bytes(_, bytes) => said.extend(bytes),
+                Heard::Nothing => _ = bell.changed().await,
+                Heard::End => return said,
+            }
+        }
+    };
+    let ((), said) = tokio::join!(carried, said);
+    finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))
+}
+
+/// A file's job, which is done by nobody's program.
+fn file(task: Task, path: &str) -> Result<Command, Problem> {
+    if !path.starts_with('/') {
+        return Err(Problem::request("path: give an absolute path of the cell"));
+    }
+    Ok(Command { task, path: path.into(), directory: b"/".to_vec(), ..Command::default() })
+}
+
+/// Whether a file's job went well.
+fn finish(job: &Job, path: &str) -> Result<(), Problem> {
+    match job.end() {
+        Some(JobEnd::Exited(0)) => Ok(()),
+        Some(JobEnd::Lost) | None => Err(Problem::state("the cell has ended")),
+        Some(_) => Err(Problem::file(path)),
+    }
+}
+
+/// Starts a job, and returns what rings when there is something to hear of it.
+fn start(cell: &Cell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()>), Problem> {
+    let job = cell.start_job(command)?;
+    let (bell, heard) = watch::channel(());
+    job.port().listen(move || bell.send_replace(()));
+    Ok((job, heard))
 }
 
 /// The next bytes of a request.
@@ -83,6 +166,7 @@ fn command(asked: &api::NewJob) -> Result<Command, Problem> {
         environment: usual.map(|line| line.to_string()).chain(given).map(String::into_bytes).collect(),
         user,
         group,
+        ..Command::default()
     })
 }
 

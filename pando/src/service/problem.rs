@@ -49,6 +49,12 @@ impl Problem {
         if said.is_empty() { self } else { Problem { message: format!("{}; it said:\n{said}", self.message), ..self } }
     }
 
+    /// A file of a cell cannot be read or written.
+    pub(super) fn file(path: &str) -> Problem {
+        let message = format!("{path}: cannot be read or written in the cell");
+        Problem { status: StatusCode::UNPROCESSABLE_ENTITY, word: "no-such-file", message }
+    }
+
     /// Something of the server's is broken.
     pub(super) fn server(message: impl std::fmt::Display) -> Problem {
         Problem { status: StatusCode::INTERNAL_SERVER_ERROR, word: "server", message: message.to_string() }

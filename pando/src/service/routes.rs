@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be asked, and who answers it.
 
-use super::cell::Cell;
+use super::cell::{Cell, Reader};
 use super::problem::Problem;
 use super::{Service, jobs, order};
 use crate::api::{self, Text};
@@ -53,6 +53,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(output))
         .routes(routes!(input))
         .routes(routes!(exec))
+        .routes(routes!(read_file, write_file))
         .routes(routes!(freeze))
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
 }
@@ -279,6 +280,9 @@ struct Wanted {
     /// Go on until the cell has ended.
     #[serde(default)]
     follow: bool,
+    /// Let the cell wait for who reads this, as it would for a pipe's reader, so that nothing is forgotten.
+    #[serde(default)]
+    whole: bool,
 }
 
 /// What a cell said, and how it ended: a line of JSON for each piece. The last 1 MiB is remembered, or as much as it may say.
@@ -288,9 +292,13 @@ async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(
     let (mut sender, body) = Channel::<Bytes, std::convert::Infallible>::new(AHEAD);
     tokio::spawn(async move {
         let mut number = wanted.from;
+        let reader = wanted.whole.then(|| Reader::new(&cell, number));
         while let Some(piece) = cell.piece(number, wanted.follow).await {
             if let api::Piece::Said { number: said, .. } = &piece {
                 number = said + 1;
+            }
+            if let Some(reader) = &reader {
+                reader.go_on(number);
             }
             let mut line = serde_json::to_vec(&piece).unwrap_or_default();
             line.push(b'\n');
@@ -307,6 +315,27 @@ async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(
 async fn exec(State(service): State<Arc<Service>>, Path(id): Path<u64>, body: Body) -> Answer<Response> {
     let said = jobs::exec(&*service.find(id)?, body).await?;
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], said).into_response())
+}
+
+/// Which file.
+#[derive(Deserialize, IntoParams)]
+struct File {
+    /// An absolute path of the cell.
+    path: String,
+}
+
+/// What a file of a cell that runs holds.
+#[utoipa::path(get, path = "/v1/cells/{cell}/file", params(("cell" = u64, Path), File), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = api::Problem)))]
+async fn read_file(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(file): Query<File>) -> Answer<Response> {
+    let holds = jobs::read_file(&*service.find(id)?, &file.path).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], holds).into_response())
+}
+
+/// Puts bytes into a file of a cell that runs, which is made if it is not there.
+#[utoipa::path(put, path = "/v1/cells/{cell}/file", params(("cell" = u64, Path), File), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn write_file(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(file): Query<File>, body: Body) -> Answer<StatusCode> {
+    jobs::write_file(&*service.find(id)?, &file.path, body).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Makes a template of a cell, which does not go on: its clones do.

@@ -96,6 +96,24 @@ fn the_command_line_runs_clones_there() {
 }
 
 #[test]
+fn who_reads_slowly_misses_nothing() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, _service) = served();
+    let script = "echo begun; seq 400000";
+    let mut clone = grove.command(&["clone", "sh", script]).stdout(Stdio::piped()).spawn().expect("pando starts");
+    let mut output = BufReader::new(clone.stdout.take().expect("it was asked for"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it can be read");
+    // Three times what the service remembers waits until it is read.
+    let rest: Vec<u32> = output.lines().map(|line| line.expect("it can be read").parse().expect("it is a number")).collect();
+    assert_eq!((&line[..], rest.len()), ("begun\n", 400_000));
+    assert!(rest.iter().copied().eq(1..=400_000));
+    assert!(clone.wait().expect("it ends").success());
+}
+
+#[test]
 fn a_cell_lives_on_without_whoever_made_it() {
     if !kvm_is_there() {
         return;
@@ -224,6 +242,15 @@ fn programs_are_started_in_cells_that_run() {
     assert_eq!((ended.status.code(), &*output, &*errors), (Some(3), "typed\nit's /tmp 7\n", "no\n"));
     let missing = grove.pando(&["exec", cell, "/no/such"]);
     assert!(missing.status == 127 && !missing.errors.is_empty(), "{}", missing.errors);
+    // Files go in and out without a program.
+    let file = format!("/v1/cells/{cell}/file?path=/tmp/other");
+    let large: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    service.bytes("PUT", &file, &large);
+    assert!(service.bytes("GET", &file, b"") == large);
+    says(&grove.pando(&["exec", cell, "stat", "-c", "%s", "/tmp/other"]), "4000000\n");
+    let (status, answer) = service.ask("GET", &format!("/v1/cells/{cell}/file?path=/no/such"), "");
+    assert!(status == 422 && answer.contains("/no/such"), "{answer}");
+    assert_eq!(service.ask("PUT", &format!("/v1/cells/{cell}/file?path=/no/such"), "x").0, 422);
     // Who breaks off ends it.
     let path = format!("/v1/cells/{cell}/exec");
     let left = service.send("POST", &path, b"{\"arguments\":[\"sleep\",\"2000\"]}\n");
