@@ -9,6 +9,8 @@
 
 mod about;
 mod bare;
+mod clone;
+mod density;
 mod guest;
 mod kernel;
 mod lines;
@@ -33,7 +35,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux", "net"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +71,9 @@ pub enum BenchError {
     /// A program could not be brought into a cell.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// A template could not be kept or loaded.
+    #[error(transparent)]
+    Store(#[from] pando_store::Error),
     /// A program for a cell could not be made.
     #[error("could not compile a small static C program (is the C library there in its static form?):\n{0}")]
     Compiler(String),
@@ -109,6 +114,7 @@ pub fn run(name: &str, options: Options<'_>, pando: &Path, report: &mut dyn FnMu
         "run" => run::run(options, pando, report),
         "linux" => linux::run(options, pando, report),
         "net" => net::run(options, pando, pinned, report),
+        "clone" => clone::run(options, report),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }
 }

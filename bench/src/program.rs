@@ -41,21 +41,29 @@ impl Compiled {
 
     /// The program in a cell, run until it waits for input.
     pub(crate) fn in_cell(&self, stage: &mut Stage) -> Result<CellId, BenchError> {
-        let template = Template::boot(&stage.kernel)?;
-        stage.turn_until(template.cell(), |state| state == State::Frozen)?;
-        let root = self.root(&stage.kernel, template)?;
+        let root = self.booted(stage)?;
         let cell = program(&[]).prepare(&stage.kernel, &root)?;
         stage.kernel.start(cell)?;
         stage.turn_until(cell, is_idle)?;
         Ok(cell)
     }
 
+    /// A root with nothing but the program, on a stage where no libOS has booted yet.
+    pub(crate) fn booted(&self, stage: &mut Stage) -> Result<Root, BenchError> {
+        boot(stage, vec![self.volume()?])
+    }
+
     /// A root with nothing but the program, over a template.
     pub(crate) fn root(&self, kernel: &Kernel, template: Template) -> Result<Root, BenchError> {
+        Ok(Root::new(kernel, &template, vec![self.volume()?])?)
+    }
+
+    /// What such a root sees.
+    pub(crate) fn volume(&self) -> Result<Volume, BenchError> {
         let file = HostFile::new(&self.file).map_err(LaunchError::from)?;
         let mut files = Builder::new();
         files.file(PATH, file.attributes(), file).map_err(LaunchError::from)?;
-        Ok(Root::new(kernel, &template, vec![Volume::new("/", files.image().map_err(LaunchError::from)?)])?)
+        Ok(Volume::new("/", files.image().map_err(LaunchError::from)?))
     }
 
     /// The program as a process.
@@ -67,6 +75,13 @@ impl Compiled {
     pub(crate) fn path(&self) -> &Path {
         &self.file
     }
+}
+
+/// A root with these volumes, on a stage where no libOS has booted yet.
+pub(crate) fn boot(stage: &mut Stage, volumes: Vec<Volume>) -> Result<Root, BenchError> {
+    let template = Template::boot(&stage.kernel)?;
+    stage.turn_until(template.cell(), |state| state == State::Frozen)?;
+    Ok(Root::new(&stage.kernel, &template, volumes)?)
 }
 
 /// The program of such a root, with its arguments behind its own name.

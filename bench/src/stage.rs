@@ -4,9 +4,9 @@
 use crate::BenchError;
 use pando_abi::{MapFlags, Permissions, Registers};
 use pando_kernel::cell::State;
-use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, Turn, Worker};
+use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, Outcome, Turn, Worker};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
-use pando_machine::{Machine, PageCount};
+use pando_machine::{Machine, Nanos, PageCount};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -74,13 +74,23 @@ impl Stage {
         Ok(id)
     }
 
-    /// Takes turns until a cell is in a state. It has to come to it without waiting.
+    /// Takes turns until a cell is in a state. It has to come to it by itself.
     pub(crate) fn turn_until(&mut self, id: CellId, wanted: impl Fn(State) -> bool) -> Result<(), BenchError> {
         loop {
             match self.kernel.inspect(id) {
                 Ok((state, ..)) if wanted(state) => return Ok(()),
-                Ok(_) => self.turn()?,
+                Ok(_) => self.go_on()?,
                 Err(_) => return Err(self.ended(id)),
+            }
+        }
+    }
+
+    /// Takes turns until a cell has ended, as it has to by itself, and forgets it.
+    pub(crate) fn finish(&mut self, id: CellId) -> Result<Outcome, BenchError> {
+        loop {
+            match self.kernel.collect(id) {
+                Some(outcome) => return Ok(outcome),
+                None => self.go_on()?,
             }
         }
     }
@@ -96,6 +106,18 @@ impl Stage {
     /// One turn of the vCPU, which must run somebody.
     pub(crate) fn turn(&mut self) -> Result<(), BenchError> {
         if self.worker.turn() == Turn::Ran { Ok(()) } else { Err(BenchError::Astray) }
+    }
+
+    /// One turn, or a wait until there is something to do.
+    fn go_on(&mut self) -> Result<(), BenchError> {
+        match self.worker.turn() {
+            Turn::Ran => Ok(()),
+            Turn::Nothing { until } if until != Nanos::NEVER => {
+                std::thread::sleep(until.since(self.kernel.now()));
+                Ok(())
+            }
+            Turn::Nothing { .. } | Turn::Stopped => Err(BenchError::Astray),
+        }
     }
 
     /// Nanoseconds of one turn.

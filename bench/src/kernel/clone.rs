@@ -5,7 +5,7 @@ use super::BARE_EXIT;
 use crate::bare::Bare;
 use crate::guest::Code;
 use crate::native::memory::Pages;
-use crate::native::process::Forker;
+use crate::native::process::{Forker, Kind};
 use crate::sample::{Side, alternate};
 use crate::stage::{DATA, Stage};
 use crate::{BenchError, Options, Row};
@@ -43,7 +43,7 @@ pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
     for (kind, pages) in [Pages::Small, Pages::Huge].into_iter().enumerate() {
         let forkers: Vec<Forker> = sizes
             .iter()
-            .map(|size| Forker::start(size.bytes as usize, pages).map_err(BenchError::host("start a process to fork")))
+            .map(|size| Forker::start(size.bytes as usize, pages, Kind::Process).map_err(BenchError::host("start a process to fork")))
             .collect::<Result<_, _>>()?;
         let mut templates = Templates::new(sizes, pages)?;
         for (index, (size, forker)) in sizes.iter().zip(&forkers).enumerate() {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Idle clones: what the host has less for each of thousands.
 
+use crate::density::{self, Kind};
 use crate::guest::Code;
-use crate::native::usage;
 use crate::program::{Compiled, QUOTA, is_idle};
-use crate::sample::Sample;
 use crate::stage::{DATA, Stage};
 use crate::{BenchError, Options, Row};
 use pando_abi::layout::{LIBOS, VIRTUAL_REGISTERS};
@@ -20,8 +19,6 @@ const SOURCE: &str = include_str!("idle.c");
 const CLONES: usize = 10_000;
 /// Clones for the figures beside the main one.
 const FEWER_CLONES: usize = CLONES / 4;
-/// How often the host is looked at meanwhile.
-const STEPS: usize = 40;
 const ARENA: PageCount = PageCount(1 << 20);
 /// Which events wake a cell, in the virtual registers.
 const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, mask)) as u64;
@@ -29,20 +26,8 @@ const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, m
 const SYSTEM_PAGES: u64 = 3;
 const PROGRAM_PAGES: u64 = 2;
 
-/// What to report about one kind of clone.
-struct Kind {
-    clones: usize,
-    note: &'static str,
-    /// Names of the rows: the whole, and its parts.
-    total: &'static str,
-    pages: &'static str,
-    tables: &'static str,
-    objects: &'static str,
-    kvm: &'static str,
-}
-
 const BARE: Kind = Kind {
-    clones: FEWER_CLONES,
+    cells: FEWER_CLONES,
     note: "cells without a libOS that wrote 3 pages of system memory and 2 of their own",
     total: "idle-bare-clone-bytes",
     pages: "idle-bare-clone-pages-bytes",
@@ -52,7 +37,7 @@ const BARE: Kind = Kind {
 };
 
 const PROGRAM: Kind = Kind {
-    clones: CLONES,
+    cells: CLONES,
     note: "a static C program that waits for input",
     total: "idle-clone-bytes",
     pages: "idle-clone-pages-bytes",
@@ -62,7 +47,7 @@ const PROGRAM: Kind = Kind {
 };
 
 const ASKED: Kind = Kind {
-    clones: FEWER_CLONES,
+    cells: FEWER_CLONES,
     note: "the same, each of which has answered a line",
     total: "idle-asked-clone-bytes",
     pages: "idle-asked-clone-pages-bytes",
@@ -96,64 +81,16 @@ fn count(
     stage: &mut Stage,
     source: CellId,
     kind: &Kind,
-    mut with: impl FnMut(&mut Stage, CellId) -> Result<(), BenchError>,
+    with: impl Fn(&mut Stage, CellId) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
-    let in_step = if options.brief { 2 } else { kind.clones / STEPS };
-    let mut make = |stage: &mut Stage| {
-        let mut last = source;
-        for _ in 0..in_step {
-            last = stage.kernel.clone_cell(source, QUOTA)?;
-            stage.kernel.start(last)?;
-            stage.turn_until(last, is_idle)?;
-            with(stage, last)?;
-        }
-        Ok::<CellId, BenchError>(last)
+    let make = |stage: &mut Stage| {
+        let clone = stage.kernel.clone_cell(source, QUOTA)?;
+        stage.kernel.start(clone)?;
+        stage.turn_until(clone, is_idle)?;
+        with(stage, clone).map(|()| clone)
     };
-    // What is there once, whatever the number of clones, shall not count.
-    let clone = make(stage)?;
-    let used = stage.kernel.inspect(clone)?.2;
-    let free = stage.kernel.free();
-    let mut moments = vec![Moment::now()?];
-    for _ in 0..STEPS {
-        make(stage)?;
-        moments.push(Moment::now()?);
-    }
-    let clones = (STEPS * in_step) as f64;
-    let frames = (free - stage.kernel.free()).bytes() as f64 / clones;
-    let pages = (used.used - used.tables - used.retired).bytes() as f64;
-    let own = (moments[STEPS].own - moments[0].own) / clones;
-    let kvm = kernel_share(&moments, in_step);
-    let total = own + kvm.median();
-    let row = |name, value| Row::of(name, value, "bytes");
-    report(Row { spread: Some(kvm.width() / total), ..row(kind.total, total) }.noting(format!("{clones} clones: {}", kind.note)));
-    report(row(kind.pages, pages).noting("frames that hold data"));
-    report(row(kind.tables, frames - pages).noting("frames that are tables, retired ones included"));
-    report(row(kind.objects, own - frames).noting("what else this process took: the kernel's objects"));
-    report(row(kind.kvm, kvm.median()).noting("what the host's kernel took: KVM's own"));
-    Ok(())
-}
-
-/// What memory looks like at one moment, in bytes.
-struct Moment {
-    own: f64,
-    for_programs: f64,
-}
-
-impl Moment {
-    fn now() -> Result<Moment, BenchError> {
-        let read = BenchError::host("read what memory the host has");
-        let both = usage::own().and_then(|own| Ok(Moment { own, for_programs: usage::for_programs()? }));
-        both.map_err(read)
-    }
-}
-
-/// What the host's kernel took for each clone: the fall of what it has for programs, over each half of the run that starts in its first half. (From the
-/// first moment to the last alone, one moment at which other programs are busy would spoil it.)
-fn kernel_share(moments: &[Moment], in_step: usize) -> Sample {
-    let half = moments.len() / 2;
-    let falls = moments.iter().zip(&moments[half..]).map(|(before, after)| before.for_programs - after.for_programs);
-    Sample::of(falls.map(|fall| fall / (half * in_step) as f64).collect())
+    density::count(options, stage, kind, make, report)
 }
 
 /// A template without a libOS whose clones write what a small program writes, and then idle.
@@ -174,16 +111,4 @@ fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
     stage.map(id, LIBOS, PageCount(SYSTEM_PAGES), flags)?;
     stage.map(id, DATA, PageCount(PROGRAM_PAGES), flags)?;
     stage.template(id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Moment, kernel_share};
-
-    #[test]
-    fn what_other_programs_do_for_a_moment_does_not_count() {
-        let moment = |left| Moment { own: 0.0, for_programs: left };
-        let moments = [90.0, 80.0, 70.0, 600.0, 50.0, 40.0, 30.0, -900.0, 10.0].map(moment);
-        assert_eq!(kernel_share(&moments, 10).median(), 1.0);
-    }
 }

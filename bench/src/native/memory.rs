@@ -49,6 +49,26 @@ impl Memory {
         Ok(memory)
     }
 
+    /// Where it lies.
+    pub(super) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Its size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// They do not fit.
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.bytes), "within the memory");
+        // SAFETY: the range lies in the mapping, as was just seen, which is ours, writable, and never referenced as Rust data.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len()) };
+    }
+
     /// Writes a byte into every page.
     pub(crate) fn touch(&mut self) {
         for offset in (0..self.bytes).step_by(PAGE) {

@@ -6,3 +6,4 @@ pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod times;
 pub(crate) mod usage;
+mod vm;

@@ -2,6 +2,7 @@
 //! Native processes: one that measures at request, and what a `fork` of it costs.
 
 use super::memory::{Memory, Pages};
+use super::vm::Vm;
 use std::io;
 use std::time::Instant;
 
@@ -84,6 +85,15 @@ impl Drop for Child {
     }
 }
 
+/// What a process that is forked runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Its own instructions.
+    Process,
+    /// Those of a guest, whose memory is the process's: the child makes a VM of its own around what it inherited (HyperFork's method).
+    Vm,
+}
+
 /// A process with so much resident memory, which forks when it is asked to.
 pub(crate) struct Forker {
     requests: Pipe,
@@ -93,13 +103,13 @@ pub(crate) struct Forker {
 
 impl Forker {
     /// Starts the process. Start it before this process has much memory of its own: the forker inherits that.
-    pub(crate) fn start(bytes: usize, pages: Pages) -> io::Result<Forker> {
+    pub(crate) fn start(bytes: usize, pages: Pages, kind: Kind) -> io::Result<Forker> {
         let requests = Pipe::new()?;
         let answers = Pipe::new()?;
         let process = Child::fork(|| {
             // SAFETY: the call takes two integers; it makes this process end with its parent.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            let _ = serve(&requests, &answers, bytes, pages);
+            let _ = serve(&requests, &answers, bytes, pages, kind);
         })?;
         let forker = Forker { requests, answers, _process: process };
         // The first answer says that the memory is there.
@@ -107,7 +117,7 @@ impl Forker {
         Ok(forker)
     }
 
-    /// Nanoseconds from before a `fork` until the parent, blocked in `read`, has seen the child's first instruction. The child is gone when this returns.
+    /// Nanoseconds from before a `fork` until the parent, blocked in `read`, has seen the first instruction of the child, or of its guest. The child is gone when this returns.
     pub(crate) fn measure(&self) -> io::Result<f64> {
         self.requests.send(0.0)?;
         self.answers.receive()
@@ -115,15 +125,18 @@ impl Forker {
 }
 
 /// The forker's life.
-fn serve(requests: &Pipe, answers: &Pipe, bytes: usize, pages: Pages) -> io::Result<()> {
+fn serve(requests: &Pipe, answers: &Pipe, bytes: usize, pages: Pages, kind: Kind) -> io::Result<()> {
     let mut memory = Memory::map(bytes, pages)?;
     memory.touch();
+    let guest = if kind == Kind::Vm { Some(Vm::start(&mut memory)?) } else { None };
     let sign = Pipe::new()?;
     loop {
         requests.receive()?;
         let start = Instant::now();
         let child = Child::fork(|| {
-            let _ = sign.send(0.0);
+            if guest.as_ref().is_none_or(|(_, saved)| saved.resume(&memory).is_ok()) {
+                let _ = sign.send(0.0);
+            }
         })?;
         sign.receive()?;
         let time = start.elapsed().as_nanos() as f64;
@@ -134,11 +147,11 @@ fn serve(requests: &Pipe, answers: &Pipe, bytes: usize, pages: Pages) -> io::Res
 
 #[cfg(test)]
 mod tests {
-    use super::{Forker, Pages};
+    use super::{Forker, Kind, Pages};
 
     #[test]
     fn a_forker_answers_as_often_as_it_is_asked() {
-        let forker = Forker::start(1 << 20, Pages::Small).expect("a small process");
+        let forker = Forker::start(1 << 20, Pages::Small, Kind::Process).expect("a small process");
         for _ in 0..3 {
             assert!(forker.measure().expect("it forks") > 0.0);
         }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clones of Debian's Python that has loaded numpy or Pillow, beside the start of such a program.
+
+use super::grove::{Fresh, Template};
+use crate::density::{self, Kind};
+use crate::program::{Process, boot};
+use crate::sample::{Sample, Side, alternate};
+use crate::stage::Stage;
+use crate::{BenchError, Options, Row};
+use pando_image::{Attributes, Builder, Readable, Walk};
+use pando_kernel::Counters;
+use pando_launch::{Calls, LaunchError, Program, Root, Terminals, Volume};
+use pando_machine::PageCount;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const PYTHON: &str = "/usr/bin/python3";
+/// What Python programs say that they are ready with, and the directory that it lies in.
+const MODULE: &str = include_str!("../../../pando/src/view/parts/pando.py");
+const MODULES: &str = "/pando";
+/// Directories that hold the host's software, where they are there.
+const SOFTWARE: [&str; 5] = ["/usr", "/bin", "/lib", "/lib64", "/etc"];
+/// Files that those may hold.
+const FILES_MAX: u64 = 8_000_000;
+/// 4 GiB: taken from the host as it is used.
+const ARENA: PageCount = PageCount(1 << 20);
+/// What a program may have: 512 MiB.
+const QUOTA: PageCount = PageCount(1 << 17);
+
+/// What says a line, in a clone and on the host, and what waits then.
+const LINE: &str = "import numpy\n";
+const SAY: &str = "print(numpy.arange(1000).sum(), flush=True)\n";
+const READY: &str = "import pando; pando.ready()\n";
+const WAIT: &str = "import sys; sys.stdin.read()\n";
+/// What runs what it is given.
+const EXECUTE: &str = "import sys, numpy, pando; pando.ready(); exec(sys.argv[1])";
+const GIVEN: &str = "print(1)";
+/// How many such clones live one after the other.
+const LIVES: usize = 100;
+/// What works on a picture.
+const PICTURE: &str = include_str!("picture.py");
+
+const ALIVE: Kind = Kind {
+    cells: 400,
+    note: "Python with numpy, each of which has said a line and waits",
+    total: "python-clone-bytes",
+    pages: "python-clone-pages-bytes",
+    tables: "python-clone-tables-bytes",
+    objects: "python-clone-objects-bytes",
+    kvm: "python-clone-kvm-bytes",
+};
+
+/// Python's figures.
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    needs("import numpy", "numpy (Debian: python3-numpy)")?;
+    let software = software()?;
+    let mut stage = Stage::new(ARENA)?;
+    let root = boot(&mut stage, vec![software.clone()])?;
+    line(options, &mut stage, &root, report)?;
+    short(options, &mut stage, &root, report)?;
+    needs("import PIL", "Pillow (Debian: python3-pil)")?;
+    picture(options, &mut stage, &root, report)
+}
+
+/// A line said: a clone of a program that has loaded numpy, beside one that starts.
+fn line(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let template = Template::trained(stage, root, python(&[LINE, READY, SAY, WAIT].concat()))?;
+    let pairs = alternate(options.rounds(20), |side| match side {
+        Side::Ours => template.first_line(stage),
+        Side::Theirs => natively(&[LINE, SAY].concat()),
+    })?;
+    report(
+        Row::pairs("python-cold", "python3 that starts on the host, files cached", &pairs).noting("numpy loaded, until it has said a line"),
+    );
+    density::count(
+        options,
+        stage,
+        &ALIVE,
+        |stage| {
+            let clone = template.clone(stage)?;
+            clone.say(stage)?;
+            Ok(clone.cell)
+        },
+        report,
+    )
+}
+
+/// Whole lives of clones that run a line of Python.
+fn short(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let template = Template::new(stage, root, python(EXECUTE))?.giving(&[GIVEN]);
+    template.train(stage, Template::end)?;
+    let mut lives: Vec<Counters> = Vec::new();
+    let start = Instant::now();
+    let times = Sample::take(options.rounds(LIVES), || {
+        let start = Instant::now();
+        lives.push(template.clone(stage)?.finish(stage)?);
+        Ok(start.elapsed().as_nanos() as f64)
+    })?;
+    let rate = lives.len() as f64 / start.elapsed().as_secs_f64();
+    let note = format!("Python with numpy cloned, `{GIVEN}`, ended; on one core");
+    report(Row { spread: Some(times.spread()), ..Row::of("clones-per-second", rate, "/s") }.noting(note));
+    let median = |of: fn(&Counters) -> u64| Sample::of(lives.iter().map(|life| of(life) as f64).collect());
+    let exits = median(|life| life.exits);
+    let [faults, preemptions] = [median(|life| life.faults).median(), median(|life| life.preemptions).median()];
+    let note = format!("of such a clone in its whole life, {faults} of them page faults and {preemptions} for the time that it took");
+    report(Row { spread: Some(exits.spread()), ..Row::of("python-clone-exits", exits.median(), "exits") }.noting(note));
+    Ok(())
+}
+
+/// Work on a picture: clones of a program that is ready to, beside cells in which it starts (HyperFork, section 4.1).
+fn picture(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let program = python(PICTURE);
+    let template = Template::new(stage, root, program.clone())?;
+    template.train(stage, Template::end)?;
+    let pairs = alternate(options.rounds(10), |side| {
+        let start = Instant::now();
+        let cell = if side == Side::Ours { template.clone(stage)? } else { Fresh::new(stage, root, &program)? };
+        cell.finish(stage)?;
+        Ok(start.elapsed().as_nanos() as f64)
+    })?;
+    report(
+        Row::pairs("pillow", "the same in a cell of its own from the start", &pairs)
+            .noting("a picture drawn, scaled, blurred and turned, from the wish to the end"),
+    );
+    Ok(())
+}
+
+/// Checks that Python is there with a module.
+fn needs(statement: &str, what: &'static str) -> Result<(), BenchError> {
+    let status = Command::new(PYTHON).args(["-c", statement]).stderr(Stdio::null()).status();
+    match status.map_err(BenchError::host("start /usr/bin/python3"))?.success() {
+        true => Ok(()),
+        false => Err(BenchError::Failed(format!("{PYTHON} lacks {what}"))),
+    }
+}
+
+/// Nanoseconds from the start of a program on the host until it has said a line.
+fn natively(script: &str) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    let mut command = Command::new(PYTHON);
+    command.args(["-c", script]);
+    Process::start(command)?.line()?;
+    Ok(start.elapsed().as_nanos() as f64)
+}
+
+/// The host's software, as far as everyone may read it, and the module. Walks through it.
+fn software() -> Result<Volume, BenchError> {
+    let refused = LaunchError::from;
+    let mut files = Builder::new();
+    let walk = Walk { readable: Readable::ByEveryone, limit: FILES_MAX, parallel: false, progress: &|_| () };
+    for top in SOFTWARE.map(Path::new).into_iter().filter(|top| top.exists()) {
+        files.host(top.as_os_str().as_encoded_bytes(), top, &walk).map_err(refused)?;
+    }
+    files.file(format!("{MODULES}/pando.py"), Attributes::root(0o644), MODULE).map_err(refused)?;
+    files.directory("/tmp", Attributes::root(0o1777)).map_err(refused)?;
+    Ok(Volume::new("/", files.image().map_err(refused)?))
+}
+
+/// Python with a script.
+fn python(script: &str) -> Program {
+    Program {
+        path: PYTHON.into(),
+        directory: b"/".to_vec(),
+        arguments: [PYTHON, "-c", script].map(Into::into).into(),
+        environment: vec![format!("PYTHONPATH={MODULES}").into_bytes()],
+        exports: Vec::new(),
+        terminals: Terminals::default(),
+        calls: Calls::default(),
+        user: 0,
+        group: 0,
+        memory: QUOTA,
+        is_template: false,
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `bench clone`, briefly: every figure comes, with what it is compared with. What the figures say is not a test's business.
+
+use pando_bench::{BenchError, Options, Row};
+use pando_machine::HostError;
+use std::collections::HashSet;
+use std::path::Path;
+
+/// Figures with a reference. Those of the largest sizes are left to the long run.
+const COMPARED: &[&str] = &["fork-1m", "hyperfork-1m", "fork-64m", "hyperfork-64m", "flat-1m-4g", "flat-line"];
+/// Those of Python with numpy, and with Pillow.
+const OF_PYTHON: &[&str] = &["python-cold", "pillow"];
+/// Figures of Python that stand alone.
+const ALONE: &[&str] = &["clones-per-second", "python-clone-exits", "python-clone-pages-bytes", "python-clone-tables-bytes"];
+
+#[test]
+fn every_figure_of_clones_comes() {
+    let mut rows: Vec<Row> = Vec::new();
+    let plots = tempfile::tempdir().expect("there is room");
+    let options = Options { brief: true, plots: Some(plots.path()) };
+    let with_python = match pando_bench::run("clone", options, Path::new("pando"), &mut |row| rows.push(row)) {
+        Err(BenchError::Machine(HostError::NoKvm | HostError::KvmForbidden)) if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() => {
+            println!("left out: this test needs KVM");
+            return;
+        }
+        // It stands last, and says what it lacks.
+        Err(BenchError::Failed(why)) if why.starts_with("/usr/bin/python3 lacks ") => false,
+        outcome => outcome.map(|()| true).expect("the benchmark runs"),
+    };
+    for row in &rows {
+        println!("{}", pando_bench::Table::line(row));
+    }
+    let find = |name: &str| rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no figure {name}"));
+    let of_python = if with_python { OF_PYTHON } else { &[] };
+    for name in COMPARED.iter().chain(of_python) {
+        let row = find(name);
+        let (reference, ratio) = (row.reference_value.expect("a reference"), row.ratio.expect("a ratio"));
+        assert!(row.value > 0.0 && reference > 0.0 && ratio > 0.0 && row.spread.is_some(), "{row:?}");
+    }
+    for name in if with_python { ALONE } else { &[] } {
+        assert!(find(name).value > 0.0, "{name}");
+    }
+    let names: HashSet<&str> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), rows.len(), "a name is given once");
+    let plot = std::fs::read_to_string(plots.path().join("clone-size.svg")).expect("it was drawn");
+    assert!(plot.contains("fork and a new VM"));
+}
