@@ -27,14 +27,11 @@ pub const PIECE_PAGES: u64 = 512;
 /// Pages of which a template remembers that its clones touch them: 64 MiB.
 pub const LESSON_PAGES: usize = 1 << 14;
 
-/// Of those that are written before a clone first says something or waits, how many are copied before it runs at most: 2 MiB.
-pub const FORESEEN_FIRST: usize = 512;
-
-/// How many are copied later on, whenever it writes one of them, at least: as much as the fault itself costs.
+/// How many of those that are written are copied at a fault on one of them, at least: as many as take as long as the fault.
 pub const FORESEEN_LEAST: usize = 32;
 
-/// How many are copied under one lock: some 50 µs.
-pub const FORESEEN_PIECE: usize = 64;
+/// How many are copied under one lock, unless more lie in one large page: some 100 µs.
+pub const FORESEEN_PIECE: usize = 256;
 
 /// Pages and other entries that one piece of a listing of a cell's memory meets, and the bytes of which are then copied without the lock: some 100 µs under it.
 pub const LISTING_PIECE: u64 = 2048;

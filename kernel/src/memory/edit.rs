@@ -14,7 +14,7 @@ use super::entry::{Entry, View};
 use super::frames::{Frames, Shortage};
 use super::tree::{Found, TOP, TREE_PAGES, Tree, index, span};
 use pando_abi::Permissions;
-use pando_machine::{EntryIndex, FRAMES_PER_STRETCH, FrameId};
+use pando_machine::{EntryIndex, FRAMES_PER_STRETCH, FrameId, Stretch};
 use std::ops::Range;
 
 /// Tables that an edit can copy at the edges of a range: one at the top, two at each level below.
@@ -151,6 +151,27 @@ impl Tree {
         Ok(())
     }
 
+    /// Whether `page` is a part of a large page that may be written, there or lazy.
+    pub(super) fn has_large(&self, frames: &Frames, page: u64) -> bool {
+        match self.find(frames, page) {
+            Found { view: View::Page { permissions, .. }, level: 2, .. } | Found { view: View::Lazy { permissions, large: true }, .. } => {
+                permissions.writable()
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes the large page that holds `page` this tree's own, whole if there is room for it.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(super) fn own_large(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES + span(2))?;
+        let start = page - page % span(2);
+        self.edit(frames, account, start..start + span(2), Change::Own);
+        Ok(())
+    }
+
     /// Puts blocks in place of the registry's pages in `pages`, which must lie within one entry of the top and begin and end where large pages do.
     ///
     /// # Errors
@@ -265,6 +286,9 @@ impl Edit<'_> {
             }
             (Change::Touch { write: false }, View::Page { .. }) => old,
             (Change::Touch { write: true }, View::Page { permissions, writable, .. }) if writable || !permissions.writable() => old,
+            (Change::Own, View::Page { frame, permissions, .. }) if level > 1 && whole => {
+                self.copied_large(frame.stretch(), permissions).unwrap_or_else(|| self.expanded(old, level, part, change))
+            }
             (Change::Touch { .. } | Change::Own, View::Page { frame, permissions, .. }) => {
                 self.owned(frame, level, permissions, change).unwrap_or_else(|| self.expanded(old, level, part, change))
             }
@@ -323,6 +347,20 @@ impl Edit<'_> {
             self.frames.release(frame);
         }
         Some(Entry::page(copy, permissions, true))
+    }
+
+    /// The tree's own copy of a large page: the page itself if nobody else holds it. `None`: there is no room for it in one piece.
+    fn copied_large(&mut self, stretch: Stretch, permissions: Permissions) -> Option<Entry> {
+        if self.frames.is_exclusive_large(stretch) {
+            return Some(Entry::large_page(stretch, permissions, true));
+        }
+        let copy = self.frames.take_large(self.account).ok()?;
+        for (from, to) in stretch.frames().zip(copy.frames()) {
+            self.frames.arena().copy(from, to);
+        }
+        let entry = Entry::large_page(stretch, permissions, false);
+        self.frames.release_view(entry.view(2), 2);
+        Some(Entry::large_page(copy, permissions, true))
     }
 
     /// The page with other permissions; writable at once if nobody else holds it.

@@ -12,8 +12,8 @@ use super::fault::{Access, Fault};
 use super::frames::Frames;
 use super::obstacle::Obstacle;
 use super::spaces::SpaceSet;
-use super::tree::TREE_PAGES;
-use crate::limits::{FORESEEN_FIRST, FORESEEN_LEAST, FORESEEN_PIECE, LESSON_PAGES};
+use super::tree::{TREE_PAGES, span};
+use crate::limits::{FORESEEN_LEAST, FORESEEN_PIECE, LESSON_PAGES};
 use pando_abi::layout::SLOTS;
 use pando_abi::limits::MAX_SPACES;
 use pando_abi::{PAGE_SIZE, SpaceIndex};
@@ -37,6 +37,11 @@ impl Touch {
     /// Whether a cell could have touched it.
     pub(super) fn is_possible(&self) -> bool {
         self.space < MAX_SPACES && (self.slot as usize) < SLOTS && self.page < TREE_PAGES
+    }
+
+    /// The large page that it is a part of.
+    fn large(&self) -> (u32, u32, u64) {
+        (self.space, self.slot, self.page / span(2))
     }
 
     /// Where it is.
@@ -103,7 +108,7 @@ impl Expected {
 
     /// What a clone writes before it says anything or waits.
     pub(crate) fn first(&self) -> Vec<Touch> {
-        self.window(0, self.0.first.min(FORESEEN_FIRST))
+        self.window(0, self.0.first)
     }
 
     /// What a clone writes soon after a page, if that is expected at all: half as many pages as until then, or a few.
@@ -180,27 +185,38 @@ impl SpaceSet {
         }
     }
 
-    /// Makes the first of those pages its own that are there, and takes them off the front; none once half of the quota is used, because what it is not expected to do takes memory too.
+    /// Makes the first of those pages its own that are there, and takes them off the front; large ones whole where most of one is expected. None once three quarters of the quota are used, because what it is not
+    /// expected to do takes memory too.
     pub(crate) fn own_expected(&mut self, frames: &mut Frames, expected: &mut Vec<Touch>) {
         let account = self.account();
-        let piece: Vec<Touch> = expected.drain(..expected.len().min(FORESEEN_PIECE)).collect();
-        for run in piece.chunk_by(|one, next| (one.space, one.slot) == (next.space, next.slot)) {
-            let pages: Vec<u64> = run.iter().map(|touch| touch.page).collect();
-            let Usage { quota, used, .. } = frames.usage(account);
-            let owned = match self.tree(SpaceIndex(run[0].space), run[0].slot as usize) {
-                Some(tree) if used.0 <= quota.0 / 2 => tree.own_each(frames, account, &pages),
-                _ => Ok(()),
-            };
-            if owned.is_err() {
-                expected.clear();
+        let Some(first) = expected.first().copied() else { return };
+        let Usage { quota, used, .. } = frames.usage(account);
+        let Some(tree) = self.tree(SpaceIndex(first.space), first.slot as usize).filter(|_| used.0 <= quota.0 / 4 * 3) else {
+            return expected.clear();
+        };
+        let is_large = |part: &[Touch]| part.len() as u64 * 2 >= span(2) && tree.has_large(frames, part[0].page);
+        let mut parts = expected.chunk_by(|one, next| one.large() == next.large());
+        let mut piece = parts.next().unwrap_or_default().len();
+        let owned = if is_large(&expected[..piece]) {
+            tree.own_large(frames, account, first.page)
+        } else {
+            let rest = parts.take_while(|part| (part[0].space, part[0].slot) == (first.space, first.slot) && !is_large(part));
+            for part in rest {
+                if piece + part.len() > FORESEEN_PIECE {
+                    break;
+                }
+                piece += part.len();
             }
-        }
+            let pages: Vec<u64> = expected[..piece].iter().map(|touch| touch.page).collect();
+            tree.own_each(frames, account, &pages)
+        };
+        expected.drain(..if owned.is_ok() { piece } else { expected.len() });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Expected, FORESEEN_FIRST, FORESEEN_LEAST, Lesson, SpaceIndex, Touch};
+    use super::{Expected, FORESEEN_LEAST, Lesson, SpaceIndex, Touch};
 
     fn touch(page: u64, is_written: bool) -> Touch {
         Touch { space: 0, slot: 3, page, is_written }
@@ -222,7 +238,7 @@ mod tests {
         for pause in [None, Some(0), Some(100), Some(1000)] {
             let expected = Expected::new(Lesson { touches: (0..PAGES as u64).rev().map(|page| touch(page, true)).collect(), pause });
             let mut made = expected.first().len();
-            assert_eq!(made, pause.map_or(FORESEEN_FIRST, |pause| FORESEEN_FIRST.min(pause as usize)));
+            assert_eq!(made, pause.map_or(PAGES, |pause| pause as usize));
             let mut faults = 0;
             while made < PAGES {
                 let next = expected.after(SpaceIndex(0), 3, (PAGES - 1 - made) as u64);
