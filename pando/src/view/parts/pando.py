@@ -65,20 +65,23 @@ def ready():
 
 
 def _given(what):
-    # Each page of memory that this touches is one that every clone has to itself, so it does without a file object.
+    # Here and below: each page that this touches is one that every clone has to itself, so it does without objects.
     given = os.open("/proc/pando/" + what, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces = list(iter(lambda: os.read(given, 1 << 12), b""))
-    finally:
-        os.close(given)
-    return b"".join(pieces).split(b"\0")[:-1]
+    whole = piece = os.read(given, 4096)
+    while piece:
+        piece = os.read(given, 4096)
+        whole += piece
+    os.close(given)
+    return whole.split(b"\0")[:-1]
 
 
 def _reseed():
     """Only what is loaded has anything to forget."""
     modules = sys.modules
     if "random" in modules:
-        modules["random"].seed()
+        generator = modules["random"]._inst
+        super(type(generator), generator).seed()
+        generator.gauss_next = None
     if "uuid" in modules:
         # The system's library keeps a node and a sequence of its own, which cannot be made anew.
         modules["uuid"]._generate_time_safe = modules["uuid"]._UuidCreate = None
