@@ -3,7 +3,7 @@
 //!
 //! An edit walks down the tables of a range. On the way down it copies tables that it does not own; on the way up a change that rule 1 forbids in place moves the table to a
 //! fresh frame, and since that changes the entry above, the path up to the root becomes fresh. Every table is copied at most once: afterwards it is *fresh*, unknown
-//! to any CPU, and may be written freely.
+//! to any CPU, and may be written freely. So may all tables of its own in a tree that no root has shown.
 //!
 //! Callers reserve the frames that an edit can need ([`Frames::ensure`]), so it never stops half way.
 
@@ -59,6 +59,8 @@ enum Change {
 struct Edit<'a> {
     frames: &'a mut Frames,
     account: AccountId,
+    /// Whether no CPU knows any table of the tree's own yet.
+    is_unseen: bool,
     /// Tables that no CPU knows yet.
     fresh: Vec<FrameId>,
     /// The shared page in whose place a write fault put a copy, still held.
@@ -206,7 +208,7 @@ impl Tree {
         change: Change,
     ) -> Option<FrameId> {
         let before = self.link();
-        let mut edit = Edit { frames, account, fresh: Vec::new(), replaced: None };
+        let mut edit = Edit { frames, account, is_unseen: !self.is_shown.get(), fresh: Vec::new(), replaced: None };
         let mut top = match self.top {
             None => edit.table_of(Entry::EMPTY, TOP + 1),
             Some(top) if self.sealed => edit.copy_shared(top, TOP),
@@ -426,7 +428,7 @@ impl Edit<'_> {
     fn put(&mut self, table: &mut FrameId, position: EntryIndex, [old, new]: [Entry; 2], level: u8, change: Change) {
         let rules = self.frames.rules();
         let unlimited = rules.leaves_out(Rules::WITHOUT_LIMITS) && !matches!(old.view(level), View::Table { .. });
-        let in_place = self.fresh.contains(table) || unlimited || may_change_in_place([old, new], level, change);
+        let in_place = self.is_unseen || self.fresh.contains(table) || unlimited || may_change_in_place([old, new], level, change);
         if !in_place && !rules.leaves_out(Rules::WITHOUT_FRESH_PATHS) {
             let moved = self.take_table();
             self.frames.arena().copy(*table, moved);

@@ -15,7 +15,7 @@
 //! 1. In place, an entry may change only from non-present to present, and a leaf from read-only to writable, or to the private copy of the same page
 //!    and size as the answer to a write fault. ([`edit`]: `may_change_in_place`) Such a copy is seen once the write is retried: until it is known that
 //!    this happened, nothing else runs on these tables, or the path is made fresh. (The core loop: `unconfirmed`)
-//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. ([`edit`]: `put`)
+//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. A tree that no root has shown yet is fresh as it is. ([`edit`]: `put`)
 //! 3. A retired table's frame is quarantined and used for nothing until the machine has flushed its tables. ([`frames`]: `retire`)
 //! 4. A frame goes to somebody else only when no vCPU runs on a root that reaches it: edits happen while the cell is not running, and it is
 //!    re-entered on the root that the edit left. ([`space`]: `root`)

@@ -78,8 +78,8 @@ impl Space {
         let table = frames.take_table(account, true)?;
         for mount in &self.mounts {
             let link = match &mount.part {
-                Part::Private(tree) => tree.link(),
-                Part::Segment(index) => segment(*index).link(),
+                Part::Private(tree) => tree.show(),
+                Part::Segment(index) => segment(*index).show(),
             };
             frames.arena().store(table, EntryIndex::new(mount.slot), link.0);
         }

@@ -5,6 +5,7 @@ use super::entry::{Entry, View};
 use super::frames::{Frames, Garbage};
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FrameId};
+use std::cell::Cell;
 use std::ops::Range;
 
 /// The level of a tree's top table, whose entries span 1 GiB each.
@@ -33,6 +34,8 @@ pub struct Tree {
     pub(super) sealed: bool,
     /// Grows whenever a root that shows the tree would have to show it differently.
     pub(super) version: u64,
+    /// Whether a root has shown it since it was made, or sealed: until then no CPU knows any table that it owns.
+    pub(super) is_shown: Cell<bool>,
 }
 
 /// What a tree holds at a page.
@@ -82,7 +85,13 @@ impl Tree {
         self.version
     }
 
-    /// How a root shows the tree.
+    /// How a root shows the tree, from now on.
+    pub(super) fn show(&self) -> Entry {
+        self.is_shown.set(true);
+        self.link()
+    }
+
+    /// The entry that would lead to it.
     pub(super) fn link(&self) -> Entry {
         self.top.map_or(Entry::EMPTY, |top| Entry::table(top, !self.sealed))
     }
@@ -143,7 +152,9 @@ impl Tree {
                 self.version = frames.next_number();
             }
         }
-        Tree { top: self.top, sealed: self.sealed, version: frames.next_number() }
+        // It owns no table any more.
+        self.is_shown.set(false);
+        Tree { top: self.top, sealed: self.sealed, version: frames.next_number(), is_shown: Cell::new(false) }
     }
 
     /// Lets everything go, in pieces that [`Frames::reap`] works through.

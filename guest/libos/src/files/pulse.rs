@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::poll::{READING, WRITING};
 
-/// The last moment at which something happened.
-static LAST: AtomicU64 = AtomicU64::new(0);
+/// The last moment at which something happened. It does not begin with zero, so that it lies with the other data that every clone writes, and costs none a page.
+static LAST: AtomicU64 = AtomicU64::new(1);
 
 /// A moment of its own, after all others.
 #[must_use]

@@ -2,6 +2,7 @@
 //! Input. Small reads are served from two buffers that the kernel fills in turn, at whatever exit comes; large ones go straight to where they are wanted.
 
 use core::ptr::addr_of;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, FAULTED};
@@ -27,18 +28,19 @@ enum State {
     Filled { start: usize, end: usize },
 }
 
+/// The input has not ended. Not a part of what follows, and not zero at first, so that it lies with the other data that every clone writes.
+static IS_OPEN: AtomicBool = AtomicBool::new(true);
+
 #[repr(C)]
 struct Input {
     states: [State; BUFFERS],
     /// The buffer whose bytes come next.
     next: usize,
-    /// The input has ended.
-    ended: bool,
     buffers: [[u8; BUFFER]; BUFFERS],
 }
 
 static INPUT: OnOwnPage<Global<Input>> =
-    OnOwnPage(Global::new(Input { states: [State::Empty; BUFFERS], next: 0, ended: false, buffers: [[0; BUFFER]; BUFFERS] }));
+    OnOwnPage(Global::new(Input { states: [State::Empty; BUFFERS], next: 0, buffers: [[0; BUFFER]; BUFFERS] }));
 
 impl Input {
     /// Posts the buffers that are empty, in the order in which they come.
@@ -53,7 +55,7 @@ impl Input {
 
     /// Waits until there is something to read (bytes or the end), or the clock reaches `deadline`.
     fn fill(&mut self, deadline: u64) -> bool {
-        if self.ended || matches!(self.states[self.next], State::Filled { .. }) {
+        if has_ended() || matches!(self.states[self.next], State::Filled { .. }) {
             return true;
         }
         let ring = Ring::receive();
@@ -61,7 +63,7 @@ impl Input {
         let State::Posted(number) = self.states[self.next] else { return true };
         let Some(descriptor) = ring.wait(number, deadline) else { return false };
         let end = (descriptor.length as usize).min(BUFFER);
-        self.ended = end == 0;
+        IS_OPEN.store(end > 0, Ordering::Relaxed);
         self.states[self.next] = if end == 0 { State::Empty } else { State::Filled { start: 0, end } };
         true
     }
@@ -118,12 +120,11 @@ impl Input {
 
 /// The input has not ended yet.
 pub(super) fn begin_anew() {
-    INPUT.0.with(|input| {
-        // Seldom has it, and a page that is written is a page more for each clone.
-        if input.ended {
-            input.ended = false;
-        }
-    });
+    IS_OPEN.store(true, Ordering::Relaxed);
+}
+
+fn has_ended() -> bool {
+    !IS_OPEN.load(Ordering::Relaxed)
 }
 
 /// Waits until reading would not wait (bytes are there, or the input has ended), or the clock reaches `deadline`. Says which.
@@ -155,7 +156,7 @@ pub fn receive_user(range: UserRange) -> Result<u64, Stop> {
     }
     INPUT.0.with(|input| {
         let ahead = input.states.iter().any(|state| !matches!(state, State::Empty));
-        if range.length() <= BUFFER as u64 || ahead || input.ended {
+        if range.length() <= BUFFER as u64 || ahead || has_ended() {
             return if input.fill(NO_DEADLINE) { Ok(input.drain(range)?) } else { Err(Stop::Event) };
         }
         let length = range.length().min(u64::from(MAX_DESCRIPTOR_BYTES)) as u32;
@@ -171,7 +172,7 @@ pub fn receive_user(range: UserRange) -> Result<u64, Stop> {
             FAULTED => Err(Stop::Fault),
             0 if !came => Err(Stop::Event),
             bytes => {
-                input.ended = bytes == 0;
+                IS_OPEN.store(bytes > 0, Ordering::Relaxed);
                 Ok(u64::from(bytes.min(length)))
             }
         }

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use core::iter::Peekable;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
@@ -32,12 +33,13 @@ impl Stream {
     }
 }
 
+/// Streams of which the kernel has not said that nobody reads them: a bit for each tag. Not a part of what follows, so that it lies with the other data that every clone writes.
+static READ: AtomicU32 = AtomicU32::new(u32::MAX);
+
 /// Copies of output, each until the kernel has taken it. The first free slot is used, and it lies beside what is known of it: a few bytes touch one page.
 #[repr(C)]
 struct Slots {
     posted: [Option<Number>; SLOTS + MORE],
-    /// Streams of which the kernel has said that nobody reads them: a bit for each tag.
-    unread: u32,
     /// How often all slots were in use.
     shortages: u32,
     /// The slots behind the first ones. They never move.
@@ -46,7 +48,7 @@ struct Slots {
 }
 
 static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> =
-    OnOwnPage(Global::new(Slots { posted: [None; SLOTS + MORE], unread: 0, shortages: 0, more: Vec::new(), bytes: [[0; SLOT]; SLOTS] }));
+    OnOwnPage(Global::new(Slots { posted: [None; SLOTS + MORE], shortages: 0, more: Vec::new(), bytes: [[0; SLOT]; SLOTS] }));
 
 impl Slots {
     /// A slot that nobody reads any more; waits for one if it must. `None`: an event came first.
@@ -66,7 +68,7 @@ impl Slots {
         })?;
         let taken = self.posted[slot].take().and_then(|number| ring.taken(number));
         if let Some(Descriptor { length: UNREAD, tag, .. }) = taken {
-            self.unread |= 1 << tag;
+            READ.fetch_and(!(1 << tag), Ordering::Relaxed);
         }
         Some(slot)
     }
@@ -77,7 +79,7 @@ impl Slots {
         let mut sent = 0;
         while sent < bytes {
             let Some(slot) = self.free(&ring) else { return (sent, Some(Stop::Event)) };
-            if self.unread & 1 << stream.tag() != 0 {
+            if READ.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
                 return (sent, Some(Stop::Unread));
             }
             let bytes = if slot < SLOTS { &mut self.bytes[slot] } else { &mut self.more[slot - SLOTS] };
@@ -212,11 +214,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, Stop> {
 
 /// Somebody may read both streams.
 pub(super) fn begin_anew() {
-    SLOTS_OF_OUTPUT.0.with(|slots| {
-        if slots.unread != 0 {
-            slots.unread = 0;
-        }
-    });
+    READ.store(u32::MAX, Ordering::Relaxed);
 }
 
 /// Waits until all output was taken, as it must be before the cell ends.

@@ -4,9 +4,9 @@
 //! A page is made when something is written to it, and copied from below then; what was never written is read from below, or is zero. So a large file
 //! of which one page changes costs one page.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use pando_rt::memory;
@@ -25,28 +25,46 @@ static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 /// Pages that are left to the program, which is ended if there is none when it needs one: files do not take the last.
 const LEFT_TO_PROGRAM: u64 = (2 << 20) / PAGE;
 
-/// How many pages there are, and how many there were at most: so many can be made without taking more of the cell's memory.
-static PAGES: AtomicU64 = AtomicU64::new(0);
-static MOST_PAGES: AtomicU64 = AtomicU64::new(0);
+/// How many pages there are, and how many there were at most: so many can be made without taking more of the cell's memory. Both count one more, so that they lie with the other data that every
+/// clone writes, and cost none a page.
+static PAGES: AtomicU64 = AtomicU64::new(1);
+static MOST_PAGES: AtomicU64 = AtomicU64::new(1);
 
-/// A page of an overlay file.
+/// What the memory of a page's first bytes grows by, at least: most files are small.
+const LEAST: usize = 256;
+
+/// A page of an overlay file, as far as something was written; the rest is zero.
 #[derive(Debug)]
-struct Page(Box<[u8; PAGE as usize]>);
+struct Page(Vec<u8>);
 
 impl Page {
-    /// Zeroes, in memory of their own. There is room then to take note of them, too.
+    /// Zeroes. There is room then to take note of them, too.
     fn blank() -> Result<Page, Errno> {
         room()?;
         if PAGES.load(Ordering::Relaxed) >= MOST_PAGES.load(Ordering::Relaxed) && memory::left() < LEFT_TO_PROGRAM {
             return Err(Errno::ENOSPC);
         }
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(PAGE as usize).map_err(|_| Errno::ENOSPC)?;
-        bytes.resize(PAGE as usize, 0);
-        let bytes = bytes.into_boxed_slice().try_into().map_err(|_| Errno::ENOSPC)?;
         let before = PAGES.fetch_add(1, Ordering::Relaxed);
         MOST_PAGES.fetch_max(before + 1, Ordering::Relaxed);
-        Ok(Page(bytes))
+        Ok(Page(Vec::new()))
+    }
+
+    /// Makes room for so many bytes, at most a page's.
+    fn reach(&mut self, bytes: usize) -> Result<(), Errno> {
+        if self.0.len() < bytes {
+            let room = bytes.next_power_of_two().max(LEAST);
+            self.0.try_reserve_exact(room.saturating_sub(self.0.len())).map_err(|_| Errno::ENOSPC)?;
+            self.0.resize(bytes, 0);
+        }
+        Ok(())
+    }
+
+    /// Makes what lies in a range zero.
+    fn clear(&mut self, range: Range<usize>) {
+        let end = range.end.min(self.0.len());
+        if let Some(bytes) = self.0.get_mut(range.start..end) {
+            bytes.fill(0);
+        }
     }
 }
 
@@ -158,10 +176,10 @@ impl Content {
     fn piece<'a>(&'a self, offset: u64, length: u64) -> &'a [u8] {
         let within = offset % PAGE;
         let length = length.min(PAGE - within);
-        let part = |page: &'a [u8; PAGE as usize]| &page[within as usize..(within + length) as usize];
-        match self.pages.get(&(offset / PAGE)) {
-            Some(Some(page)) => part(&page.0),
-            Some(None) => part(&ZEROS),
+        let part = |page: &'a [u8]| page.get(within as usize..page.len().min((within + length) as usize)).unwrap_or_default();
+        match self.pages.get(&(offset / PAGE)).map(|page| page.as_ref().map_or(&[][..], |page| part(&page.0))) {
+            Some([]) => part(&ZEROS),
+            Some(written) => written,
             None => {
                 let shown = length.min(self.shown.saturating_sub(offset));
                 let below = self.below.as_ref().map_or(&[][..], |below| below.piece(offset, shown));
@@ -180,7 +198,7 @@ impl Content {
             let at = offset + done;
             let within = (at % PAGE) as usize;
             let room = (PAGE as usize - within).min((length - done) as usize);
-            let filled = self.page(at / PAGE).and_then(|page| give(&mut page[within..within + room]));
+            let filled = self.page(at / PAGE, within + room).and_then(|page| give(&mut page.0[within..within + room]));
             match filled {
                 Ok(filled) => {
                     done += filled as u64;
@@ -196,8 +214,8 @@ impl Content {
         Ok(done)
     }
 
-    /// A page that can be written: made now if it is not there.
-    fn page(&mut self, number: u64) -> Result<&mut [u8; PAGE as usize], Errno> {
+    /// A page of which so many bytes can be written: made now if it is not there.
+    fn page(&mut self, number: u64, bytes: usize) -> Result<&mut Page, Errno> {
         let hidden = self.pages.get(&number).map(Option::is_some);
         if hidden != Some(true) {
             let mut page = Page::blank()?;
@@ -206,12 +224,15 @@ impl Content {
                 && start < self.shown
             {
                 let shown = (self.shown - start).min(PAGE) as usize;
+                page.reach(shown)?;
                 below.read(start, &mut page.0[..shown])?;
             }
             self.pages.insert(number, Some(page));
             self.present += 1;
         }
-        self.pages.get_mut(&number).and_then(Option::as_mut).map(|page| &mut *page.0).ok_or(Errno::EIO)
+        let page = self.pages.get_mut(&number).and_then(Option::as_mut).ok_or(Errno::EIO)?;
+        page.reach(bytes)?;
+        Ok(page)
     }
 
     /// Makes the file so long: what is cut off is gone, what is added is zero.
@@ -223,7 +244,7 @@ impl Content {
             let whole = size.div_ceil(PAGE);
             self.drop_pages(whole);
             if let Some(Some(page)) = self.pages.get_mut(&(size / PAGE)) {
-                page.0[(size % PAGE) as usize..].fill(0);
+                page.clear((size % PAGE) as usize..PAGE as usize);
             }
             self.shown = self.shown.min(size);
         }
@@ -250,7 +271,7 @@ impl Content {
             let shown = self.shown > number * PAGE;
             if part < PAGE {
                 if shown || self.pages.contains_key(&number) {
-                    self.page(number)?[within as usize..(within + part) as usize].fill(0);
+                    self.page(number, 0)?.clear(within as usize..(within + part) as usize);
                 }
             } else if shown {
                 self.present -= u64::from(matches!(self.pages.insert(number, None), Some(Some(_))));
@@ -276,7 +297,7 @@ impl Content {
     /// `ENOSPC`, `EIO`.
     pub fn allocate(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
         for number in offset / PAGE..(offset + length).div_ceil(PAGE) {
-            self.page(number)?;
+            self.page(number, PAGE as usize)?;
         }
         Ok(())
     }
