@@ -277,12 +277,15 @@ impl Cell {
     /// It has ended, what the program is given is too long, or there are as many as there may be.
     pub(super) fn start_job(&self, command: &Command) -> Result<Arc<Job>, Problem> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = || Problem::state(format!("cell {} has ended: nothing can be started in it", self.id));
+        if self.has_ended() {
+            return Err(ended());
+        }
         let jobs = match &mut *jobs {
             Some(jobs) => jobs,
             none => {
                 let (bell, mut heard) = watch::channel(());
-                let ended = |_| Problem::state(format!("cell {} has ended: nothing can be started in it", self.id));
-                let (jobs, mut carrier) = Jobs::carried(&self.kernel, self.cell, move || bell.send_replace(())).map_err(ended)?;
+                let (jobs, mut carrier) = Jobs::carried(&self.kernel, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
                 tokio::spawn(async move { while carrier.turn() && heard.changed().await.is_ok() {} });
                 none.insert(jobs)
             }
