@@ -153,3 +153,88 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, Job, JobEnd, Jobs, News, Shared, State};
+    use super::Carrier;
+    use pando_abi::control::{Frame, Kind, PIECE, WINDOW};
+    use pando_abi::ring::{ERRORS, OUTPUT};
+    use pando_kernel::{ConsolePort, Heard, Stream};
+    use std::sync::{Arc, Mutex};
+
+    /// What carries for a job of a cell that the test plays.
+    fn job() -> (Carrier, Arc<Job>, Arc<ConsolePort>) {
+        let control = ConsolePort::apart(|| ());
+        let shared = Shared { control: Arc::clone(&control), state: Mutex::new(State::default()), news: Arc::<News>::default() };
+        let jobs = Jobs(Arc::new(shared));
+        let job = jobs.start(&Command::default()).expect("it is the first");
+        let mut carrier = Carrier::new(Arc::clone(&jobs.0));
+        carrier.carry().expect("nothing was said");
+        let (started, _) = control.take_input(usize::MAX);
+        assert!(Frame::parse(&started).is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::Start)));
+        (carrier, job, control)
+    }
+
+    fn output(detail: u32, bytes: &[u8]) -> Vec<u8> {
+        let frame = Frame { kind: Kind::Output, job: 1, detail, length: bytes.len() as u32 };
+        frame.to_bytes().into_iter().chain(bytes.iter().copied()).collect()
+    }
+
+    /// What a cell says is understood in whatever pieces it comes.
+    #[test]
+    fn reports_are_heard_and_what_was_heard_is_granted() {
+        let (mut carrier, job, control) = job();
+        let all: Vec<u8> = output(OUTPUT, b"out").into_iter().chain(output(ERRORS, b"wrong")).collect();
+        for byte in &all {
+            control.say(Stream::Output, vec![*byte]);
+            carrier.carry().expect("it makes sense so far");
+        }
+        assert!(control.take_input(usize::MAX).0.is_empty(), "nobody has heard anything");
+        assert_eq!(job.port().hear(), Heard::Bytes(Stream::Output, b"out".to_vec()));
+        carrier.carry().expect("it makes sense");
+        assert_eq!(control.take_input(usize::MAX).0, Frame::new(Kind::Taken, 1, 3).to_bytes());
+        control.say(Stream::Output, Frame::new(Kind::Ended, 1, 7 << 8).to_bytes().to_vec());
+        carrier.carry().expect("it makes sense");
+        assert_eq!((job.end(), job.port().receive()), (Some(JobEnd::Exited(7)), Some((Stream::Errors, b"wrong".to_vec()))));
+        assert_eq!(job.port().hear(), Heard::End);
+        // Of a job that is gone nothing matters.
+        control.say(Stream::Output, output(OUTPUT, b"more"));
+        assert!(carrier.carry().is_ok());
+    }
+
+    #[test]
+    fn no_more_input_goes_than_the_cell_has_room_for() {
+        let (mut carrier, job, control) = job();
+        assert!(job.port().send(&vec![1; 3 * WINDOW as usize]));
+        let carried = |carrier: &mut Carrier| {
+            carrier.carry().expect("nothing was said");
+            control.take_input(usize::MAX).0.len()
+        };
+        let frames = |bytes: usize| bytes + bytes.div_ceil(PIECE) * Frame::SIZE;
+        assert_eq!((carried(&mut carrier), carried(&mut carrier)), (frames(WINDOW as usize), 0));
+        control.say(Stream::Output, Frame::new(Kind::Taken, 1, 100).to_bytes().to_vec());
+        assert_eq!(carried(&mut carrier), frames(100));
+    }
+
+    #[test]
+    fn a_cell_that_speaks_nonsense_is_not_listened_to() {
+        let too_much: Vec<u8> = (0..=WINDOW as usize / PIECE).flat_map(|_| output(OUTPUT, &[0; PIECE])).collect();
+        let cases = [
+            vec![0xff; Frame::SIZE],
+            too_much,
+            output(7, b"no stream"),
+            Frame::new(Kind::Taken, 1, 1).to_bytes().to_vec(),
+            Frame::new(Kind::Taken, 1, u32::MAX).to_bytes().to_vec(),
+            Frame::new(Kind::Signal, 1, 9).to_bytes().to_vec(),
+            Frame { kind: Kind::Output, job: 1, detail: OUTPUT, length: u32::MAX }.to_bytes().to_vec(),
+            Frame { kind: Kind::Ended, job: 1, detail: 0, length: 1 }.to_bytes().to_vec(),
+        ];
+        for case in cases {
+            let (mut carrier, job, control) = job();
+            control.say(Stream::Output, case.clone());
+            carrier.run();
+            assert_eq!((job.end(), job.wait()), (Some(JobEnd::Lost), JobEnd::Lost), "{case:?}");
+        }
+    }
+}

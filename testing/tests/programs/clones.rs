@@ -170,7 +170,7 @@ fn the_operator_freezes_a_program_that_waits_or_computes() {
         ("read line; echo $line; head -c 16 /dev/urandom | sha256sum", ENDLESS, "word\n"),
         ("sleep 1000 & read line; kill $!; echo $line; head -c 16 /dev/urandom | sha256sum", 100, "word\n"),
         (
-            "sleep 1000 & i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; kill $!; echo $i; head -c 16 /dev/urandom | sha256sum",
+            "sleep 1000 & i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; kill $!; read line; echo $i; head -c 16 /dev/urandom | sha256sum",
             2,
             "200000\n",
         ),
