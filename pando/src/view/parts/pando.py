@@ -107,8 +107,10 @@ _USUAL = (
     "pathlib pickle pprint random re shutil socket sqlite3 ssl statistics string struct subprocess tempfile textwrap "
     "threading time traceback types typing unicodedata urllib.parse urllib.request uuid zlib numpy"
 ).split()
-# Characters of an error's message and of its traceback that are told.
+# Characters of an error's message and of its traceback that are told, if they fit.
 _TOLD_MAX = 8000
+# Characters of a note that says so: what `note` takes.
+_NOTE_MAX = 65000
 
 
 def _warm():
@@ -121,7 +123,7 @@ def _warm():
             # Not every Python has every module, and one that fails is not ours to mend.
             pass
     # Once through everything that the first code would need otherwise.
-    _told(_run("1 + 1", _module()))
+    _told(*_run("1 + 1", _module()))
     try:
         raise RuntimeError
     except RuntimeError as error:
@@ -140,7 +142,6 @@ def _module():
 def _run(code, module):
     """Runs code; returns how it ended: its exit code, and the error that ended it."""
     import linecache
-    import traceback
 
     name = "<code>"
     # So that tracebacks show the lines.
@@ -153,18 +154,41 @@ def _run(code, module):
         print(leave.code, file=sys.stderr)
         return 1, None
     except BaseException as error:
-        # Without the frame that is ours.
-        error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        sys.stderr.write(text)
-        return 1, {"name": type(error).__name__, "value": str(error)[:_TOLD_MAX], "traceback": text[-_TOLD_MAX:]}
+        return 1, _error(error)
     return 0, None
 
 
-def _told(outcome):
+def _error(error):
+    """An exception in words, which are said on standard error as well."""
+    import traceback
+
+    # Without the frame that is ours.
+    error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        sys.stderr.write(text)
+    except (AttributeError, OSError, ValueError):
+        # The code has closed it, or nobody reads it.
+        pass
+    try:
+        value = str(error)
+    except Exception:
+        value = "<exception str() failed>"
+    return {"name": type(error).__name__, "value": value, "traceback": text}
+
+
+def _told(exit_code, error):
+    """How code ended, as a note."""
     import json
 
-    return json.dumps({"exit_code": outcome[0], "error": outcome[1]})
+    room = _TOLD_MAX
+    while True:
+        # The end of a traceback says most.
+        told = error and {"name": error["name"][:room], "value": error["value"][:room], "traceback": error["traceback"][-room:]}
+        text = json.dumps({"exit_code": exit_code, "error": told})
+        if len(text) <= _NOTE_MAX:
+            return text
+        room //= 2
 
 
 def _flush():
@@ -181,13 +205,15 @@ def _once(code):
     import atexit
     import threading
 
+    process = os.getpid()
     outcome = _run(code, _module())
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
     finally:
-        if outcome[1]:
-            note(_told(outcome))
+        # Children that it forked end here as well, and are not what is told of.
+        if outcome[1] and os.getpid() == process:
+            note(_told(*outcome))
         _flush()
         # Taking the interpreter down serves nobody: the cell goes as a whole.
         os._exit(outcome[0])
@@ -197,11 +223,20 @@ def _serve():
     """Runs one piece of code after the other."""
     import json
 
+    # The code finds an empty standard input: what comes on ours is not for it to read.
+    source = os.fdopen(os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    process = os.getpid()
     module = _module()
-    for line in sys.stdin:
+    for line in source:
         outcome = _run(json.loads(line), module)
         _flush()
-        note(_told(outcome))
+        if os.getpid() != process:
+            # A child that it forked: it ends where a program would.
+            os._exit(outcome[0])
+        note(_told(*outcome))
     _flush()
     os._exit(0)
 
