@@ -92,7 +92,7 @@ class Servers(unittest.TestCase):
         self.place = Path(place.name)
 
     def python(self, code: str, variables: Dict[str, str]) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-X", "dev", "-c", code]
+        words = [sys.executable, "-c", code]
         return subprocess.run(words, env=variables, capture_output=True, text=True, timeout=600)
 
     def test_one_is_started_where_there_is_none_and_stays(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -460,6 +461,12 @@ def default_client() -> Client:
         if not _defaults or _defaults[-1].socket != _server.place():
             _defaults.append(Client())
         return _defaults[-1]
+
+
+@atexit.register
+def _forget() -> None:
+    while _defaults:
+        _defaults.pop().close()
 
 
 # Connections are not for children to share.
