@@ -51,7 +51,7 @@ async fn attend(client: &Client, id: u64) -> Result<api::Outcome, Failure> {
         }
     };
     let mut ended = None;
-    let path = format!("/v1/cells/{id}/output?follow=true");
+    let path = format!("/v1/cells/{id}/output?follow=true&whole=true");
     let output = client.follow(&path, |piece| match piece {
         api::Piece::Ended { outcome } => {
             ended = Some(outcome);

@@ -14,6 +14,7 @@ use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, NetworkConfig, OperatorError, Stream};
 use pando_launch::{Calls, LaunchError, Program, Terminals};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
@@ -64,6 +65,8 @@ pub(super) struct Cell {
 /// What changes. Under a lock that is held for moments, and the last.
 struct State {
     log: Log,
+    /// The numbers of the pieces that those want next for whom the cell waits.
+    waiters: BTreeMap<u64, u64>,
     /// Why it was ended, if it was not by itself.
     cause: Option<Reason>,
     outcome: Option<api::Outcome>,
@@ -113,7 +116,8 @@ impl Cell {
         if let Some(time) = order.limits.timeout {
             limit.limit(cell, time, End::TimedOut);
         }
-        let state = State { log: Log::new(order.limits.output_limit.map_or(REMEMBERED, Size::in_bytes)), cause: None, outcome: None };
+        let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, Size::in_bytes));
+        let state = State { log, waiters: BTreeMap::new(), cause: None, outcome: None };
         Ok(Arc::new(Cell {
             id,
             order,
@@ -135,6 +139,7 @@ impl Cell {
         let mut bell = self.bell.clone();
         let mut taken = 0_u32;
         loop {
+            self.wait_for_readers().await;
             match self.port.hear() {
                 Heard::Bytes(stream, bytes) => self.hear(stream, bytes),
                 Heard::End => break,
@@ -151,6 +156,23 @@ impl Cell {
         self.changed.send_replace(());
     }
 
+    /// Waits while there is no room for what the cell says, because somebody for whom it waits has not read what it said. It stops at its next word then.
+    async fn wait_for_readers(&self) {
+        let (mut changed, mut bell) = (self.changed.subscribe(), self.bell.clone());
+        loop {
+            bell.mark_unchanged();
+            let (is_full, is_ending) = {
+                let state = self.lock();
+                (state.waiters.values().any(|next| state.log.is_full_from(*next)), state.cause.is_some())
+            };
+            // What is left of one that has ended is not much.
+            if !is_full || is_ending || self.kernel.inspect(self.cell).is_err() {
+                return;
+            }
+            tokio::select! { _ = changed.changed() => {}, _ = bell.changed() => {} }
+        }
+    }
+
     fn hear(&self, stream: Stream, mut bytes: Vec<u8>) {
         let mut state = self.lock();
         let limit = self.order.limits.output_limit.map_or(u64::MAX, Size::in_bytes);
@@ -159,7 +181,8 @@ impl Cell {
         // What it may say is told.
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if !bytes.is_empty() {
-            state.log.push(stream, bytes);
+            let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
+            state.log.push(stream, bytes, kept);
         }
         drop(state);
         if exceeds {
@@ -240,6 +263,7 @@ impl Cell {
             api::Signal::Kill => {
                 self.lock().cause.get_or_insert(Reason::Killed);
                 let _ = self.kernel.end(self.cell, End::Killed);
+                self.changed.send_replace(());
             }
         }
     }
@@ -350,6 +374,40 @@ fn plug(kernel: &Kernel, cell: CellId, name: &str) -> Result<Addresses, Operator
         },
     };
     kernel.plug(cell, network, Link::default())
+}
+
+/// Somebody for whom a cell waits: from the number on that was told last, nothing is forgotten.
+pub(super) struct Reader {
+    cell: Arc<Cell>,
+    key: u64,
+}
+
+impl Reader {
+    /// Reads from this number on.
+    pub(super) fn new(cell: &Arc<Cell>, number: u64) -> Reader {
+        let mut state = cell.lock();
+        let key = state.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
+        state.waiters.insert(key, number);
+        drop(state);
+        Reader { cell: Arc::clone(cell), key }
+    }
+
+    /// Goes on to this number.
+    pub(super) fn go_on(&self, number: u64) {
+        let mut state = self.cell.lock();
+        let was_full = state.waiters.insert(self.key, number).is_some_and(|before| state.log.is_full_from(before));
+        drop(state);
+        if was_full {
+            self.cell.changed.send_replace(());
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.cell.lock().waiters.remove(&self.key);
+        self.cell.changed.send_replace(());
+    }
 }
 
 /// The word for how a cell ended.

@@ -4,10 +4,18 @@
 use pando_kernel::Stream;
 use std::collections::VecDeque;
 
+#[derive(Debug)]
+struct Piece {
+    stream: Stream,
+    bytes: Vec<u8>,
+    /// Bytes that were said before it.
+    before: u64,
+}
+
 /// What a cell said. Remembers so many bytes, and forgets what was said first.
 #[derive(Debug)]
 pub(super) struct Log {
-    pieces: VecDeque<(Stream, Vec<u8>)>,
+    pieces: VecDeque<Piece>,
     /// The number of the first piece that is remembered.
     first: u64,
     /// Bytes that are remembered.
@@ -24,17 +32,24 @@ impl Log {
         Log { pieces: VecDeque::new(), first: 0, bytes: 0, room, said: 0 }
     }
 
-    /// Takes a piece.
-    pub(super) fn push(&mut self, stream: Stream, bytes: Vec<u8>) {
+    /// Takes a piece. Forgets none from the number `kept` on, whatever room there is.
+    pub(super) fn push(&mut self, stream: Stream, bytes: Vec<u8>, kept: u64) {
+        let before = self.said;
         self.bytes += bytes.len() as u64;
         self.said = self.said.saturating_add(bytes.len() as u64);
-        self.pieces.push_back((stream, bytes));
+        self.pieces.push_back(Piece { stream, bytes, before });
         while self.bytes > self.room
-            && let Some((_, forgotten)) = self.pieces.pop_front()
+            && self.first < kept
+            && let Some(forgotten) = self.pieces.pop_front()
         {
-            self.bytes -= forgotten.len() as u64;
+            self.bytes -= forgotten.bytes.len() as u64;
             self.first += 1;
         }
+    }
+
+    /// Whether what was said from a number on takes all the room.
+    pub(super) fn is_full_from(&self, number: u64) -> bool {
+        self.piece(number).is_some_and(|(_, piece)| self.said - piece.before >= self.room)
     }
 
     /// Bytes that were ever said.
@@ -44,14 +59,18 @@ impl Log {
 
     /// The first piece from a number on, with its own.
     pub(super) fn get(&self, number: u64) -> Option<(u64, Stream, &[u8])> {
-        let number = number.max(self.first);
-        let (stream, bytes) = self.pieces.get(usize::try_from(number - self.first).ok()?)?;
-        Some((number, *stream, bytes))
+        let (number, piece) = self.piece(number)?;
+        Some((number, piece.stream, &piece.bytes))
     }
 
     /// All that is remembered of a stream.
     pub(super) fn all(&self, wanted: Stream) -> Vec<u8> {
-        self.pieces.iter().filter(|(stream, _)| *stream == wanted).flat_map(|(_, bytes)| bytes).copied().collect()
+        self.pieces.iter().filter(|piece| piece.stream == wanted).flat_map(|piece| &piece.bytes).copied().collect()
+    }
+
+    fn piece(&self, number: u64) -> Option<(u64, &Piece)> {
+        let number = number.max(self.first);
+        Some((number, self.pieces.get(usize::try_from(number - self.first).ok()?)?))
     }
 }
 
@@ -64,10 +83,23 @@ mod tests {
     fn what_was_said_first_is_forgotten_first() {
         let mut log = Log::new(4);
         for (stream, text) in [(Output, "ab"), (Errors, "c"), (Output, "d"), (Output, "e")] {
-            log.push(stream, text.into());
+            log.push(stream, text.into(), u64::MAX);
         }
         assert_eq!((log.all(Output), log.all(Errors)), (b"de".to_vec(), b"c".to_vec()));
         assert_eq!(log.get(0), Some((1, Errors, &b"c"[..])));
         assert_eq!((log.get(3), log.get(4)), (Some((3, Output, &b"e"[..])), None));
+    }
+
+    #[test]
+    fn what_somebody_wants_is_not_forgotten() {
+        let mut log = Log::new(4);
+        for text in ["ab", "c", "d", "e"] {
+            log.push(Output, text.into(), 1);
+        }
+        assert_eq!(log.all(Output), b"cde");
+        assert_eq!([0, 1, 2].map(|number| log.is_full_from(number)), [false; 3]);
+        log.push(Output, "fg".into(), 1);
+        assert_eq!(log.all(Output), b"cdefg");
+        assert_eq!([0, 1, 2, 3, 9].map(|number| log.is_full_from(number)), [true, true, true, false, false]);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be asked, and who answers it.
 
-use super::cell::Cell;
+use super::cell::{Cell, Reader};
 use super::problem::Problem;
 use super::{Service, order};
 use crate::api::{self, Text};
@@ -278,6 +278,9 @@ struct Wanted {
     /// Go on until the cell has ended.
     #[serde(default)]
     follow: bool,
+    /// Let the cell wait for who reads this, as it would for a pipe's reader, so that nothing is forgotten.
+    #[serde(default)]
+    whole: bool,
 }
 
 /// What a cell said, and how it ended: a line of JSON for each piece. The last 1 MiB is remembered, or as much as it may say.
@@ -287,9 +290,13 @@ async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(
     let (mut sender, body) = Channel::<Bytes, std::convert::Infallible>::new(AHEAD);
     tokio::spawn(async move {
         let mut number = wanted.from;
+        let reader = wanted.whole.then(|| Reader::new(&cell, number));
         while let Some(piece) = cell.piece(number, wanted.follow).await {
             if let api::Piece::Said { number: said, .. } = &piece {
                 number = said + 1;
+            }
+            if let Some(reader) = &reader {
+                reader.go_on(number);
             }
             let mut line = serde_json::to_vec(&piece).unwrap_or_default();
             line.push(b'\n');

@@ -96,6 +96,24 @@ fn the_command_line_runs_clones_there() {
 }
 
 #[test]
+fn who_reads_slowly_misses_nothing() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, _service) = served();
+    let script = "echo begun; seq 400000";
+    let mut clone = grove.command(&["clone", "sh", script]).stdout(Stdio::piped()).spawn().expect("pando starts");
+    let mut output = BufReader::new(clone.stdout.take().expect("it was asked for"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it can be read");
+    // Three times what the service remembers waits until it is read.
+    let rest: Vec<u32> = output.lines().map(|line| line.expect("it can be read").parse().expect("it is a number")).collect();
+    assert_eq!((&line[..], rest.len()), ("begun\n", 400_000));
+    assert!(rest.iter().copied().eq(1..=400_000));
+    assert!(clone.wait().expect("it ends").success());
+}
+
+#[test]
 fn a_cell_lives_on_without_whoever_made_it() {
     if !kvm_is_there() {
         return;
