@@ -58,6 +58,7 @@ class Run(Case):
         code = "import os, sys; print(sys.stdin.read(), os.environ['NAME'], sys.argv[1:])"
         result = self.client.run(code, stdin="in", environment={"NAME": "it's"}, arguments=["a b", ""])
         self.says(result, "in it's ['a b', '']\n")
+        self.says(self.client.run("import socket; print(socket.gethostname())", host_name="aspen"), "aspen\n")
         self.says(self.client.run("import sys; print(sys.stdin.buffer.read())", stdin=b"\xff\0"), "b'\\xff\\x00'\n")
 
     def test_nothing_is_left_for_the_next(self) -> None:

@@ -69,13 +69,14 @@ class AsyncClient:
         timeout: Optional[float] = None,
         environment: Optional[Mapping[str, str]] = None,
         output_limit: Optional[int] = None,
+        host_name: Optional[str] = None,
     ) -> Result:
         """Runs code in a fresh clone of the template, which ends with it.
 
         `arguments` are what the code finds behind `sys.argv[0]`. Of other templates than "python", `code` is the first
         argument. Ends the clone if this is interrupted.
         """
-        limits = Limits(template, memory, cpus, timeout, output_limit, environment)
+        limits = Limits(template, memory, cpus, timeout, output_limit, environment, host_name)
         await self._ensure(template)
         return await self._do(_wire.run(limits, [code, *arguments], stdin))
 
@@ -90,9 +91,10 @@ class AsyncClient:
         timeout: Optional[float] = None,
         environment: Optional[Mapping[str, str]] = None,
         output_limit: Optional[int] = None,
+        host_name: Optional[str] = None,
     ) -> AsyncCell:
         """Starts a clone of a template and lets it run; more standard input can follow."""
-        limits = Limits(template, memory, cpus, timeout, output_limit, environment)
+        limits = Limits(template, memory, cpus, timeout, output_limit, environment, host_name)
         await self._ensure(template)
         return AsyncCell(self, (await self._do(_wire.start(limits, arguments, stdin))).id)
 
@@ -120,6 +122,7 @@ class AsyncClient:
         root: Optional[str] = None,
         bare: bool = False,
         user: Optional[str] = None,
+        variants: Optional[int] = None,
         train: bool = False,
         train_arguments: Sequence[str] = (),
         replace: bool = False,
@@ -131,7 +134,19 @@ class AsyncClient:
         >>> await client.create_template("adder", ["python3", "-c", "import pando, sys; pando.ready(); print(sys.argv[1])"])
         """
         recipe = Recipe(
-            name, arguments, environment, memory, timeout, volumes, root, bare, user, train, train_arguments, replace
+            name,
+            arguments,
+            environment,
+            memory,
+            timeout,
+            volumes,
+            root,
+            bare,
+            user,
+            variants,
+            train,
+            train_arguments,
+            replace,
         )
         return await self._do(_wire.create_template(recipe))
 
@@ -306,10 +321,11 @@ class AsyncSandbox:
         timeout: Optional[float] = None,
         environment: Optional[Mapping[str, str]] = None,
         output_limit: Optional[int] = None,
+        host_name: Optional[str] = None,
         lifetime: Optional[float] = 3600.0,
         client: Optional[AsyncClient] = None,
     ) -> None:
-        limits = Limits(template, memory, cpus, lifetime, None, environment)
+        limits = Limits(template, memory, cpus, lifetime, None, environment, host_name)
         self._life = _wire.Life(limits, timeout, output_limit)
         self._client = client
         self._cell: Optional[AsyncCell] = None
@@ -467,6 +483,7 @@ async def arun(
     timeout: Optional[float] = None,
     environment: Optional[Mapping[str, str]] = None,
     output_limit: Optional[int] = None,
+    host_name: Optional[str] = None,
 ) -> Result:
     """Runs code in a fresh clone of the template, which ends with it: see `AsyncClient.run`.
 
@@ -483,4 +500,5 @@ async def arun(
             timeout=timeout,
             environment=environment,
             output_limit=output_limit,
+            host_name=host_name,
         )

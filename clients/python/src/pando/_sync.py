@@ -72,13 +72,14 @@ class Client:
         timeout: Optional[float] = None,
         environment: Optional[Mapping[str, str]] = None,
         output_limit: Optional[int] = None,
+        host_name: Optional[str] = None,
     ) -> Result:
         """Runs code in a fresh clone of the template, which ends with it.
 
         `arguments` are what the code finds behind `sys.argv[0]`. Of other templates than "python", `code` is the first
         argument. Ends the clone if this is interrupted.
         """
-        limits = Limits(template, memory, cpus, timeout, output_limit, environment)
+        limits = Limits(template, memory, cpus, timeout, output_limit, environment, host_name)
         self._ensure(template)
         return self._do(_wire.run(limits, [code, *arguments], stdin))
 
@@ -93,9 +94,10 @@ class Client:
         timeout: Optional[float] = None,
         environment: Optional[Mapping[str, str]] = None,
         output_limit: Optional[int] = None,
+        host_name: Optional[str] = None,
     ) -> Cell:
         """Starts a clone of a template and lets it run; more standard input can follow."""
-        limits = Limits(template, memory, cpus, timeout, output_limit, environment)
+        limits = Limits(template, memory, cpus, timeout, output_limit, environment, host_name)
         self._ensure(template)
         return Cell(self, self._do(_wire.start(limits, arguments, stdin)).id)
 
@@ -123,6 +125,7 @@ class Client:
         root: Optional[str] = None,
         bare: bool = False,
         user: Optional[str] = None,
+        variants: Optional[int] = None,
         train: bool = False,
         train_arguments: Sequence[str] = (),
         replace: bool = False,
@@ -134,7 +137,19 @@ class Client:
         >>> client.create_template("adder", ["python3", "-c", "import pando, sys; pando.ready(); print(sys.argv[1])"])
         """
         recipe = Recipe(
-            name, arguments, environment, memory, timeout, volumes, root, bare, user, train, train_arguments, replace
+            name,
+            arguments,
+            environment,
+            memory,
+            timeout,
+            volumes,
+            root,
+            bare,
+            user,
+            variants,
+            train,
+            train_arguments,
+            replace,
         )
         return self._do(_wire.create_template(recipe))
 
@@ -309,10 +324,11 @@ class Sandbox:
         timeout: Optional[float] = None,
         environment: Optional[Mapping[str, str]] = None,
         output_limit: Optional[int] = None,
+        host_name: Optional[str] = None,
         lifetime: Optional[float] = 3600.0,
         client: Optional[Client] = None,
     ) -> None:
-        limits = Limits(template, memory, cpus, lifetime, None, environment)
+        limits = Limits(template, memory, cpus, lifetime, None, environment, host_name)
         self._life = _wire.Life(limits, timeout, output_limit)
         self._client = client
         self._cell: Optional[Cell] = None
@@ -484,6 +500,7 @@ def run(
     timeout: Optional[float] = None,
     environment: Optional[Mapping[str, str]] = None,
     output_limit: Optional[int] = None,
+    host_name: Optional[str] = None,
 ) -> Result:
     """Runs code in a fresh clone of the template, which ends with it: see `Client.run`.
 
@@ -500,4 +517,5 @@ def run(
         timeout=timeout,
         environment=environment,
         output_limit=output_limit,
+        host_name=host_name,
     )

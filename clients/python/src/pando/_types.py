@@ -132,6 +132,8 @@ class Template:
     memory_bytes: int
     """The most memory that each clone may have that does not ask for less."""
     file_bytes: int
+    variants: int
+    """In how many variants it is kept: where things lie in memory is different in each."""
     made: int
     """Seconds since 1970."""
     forced: bool
@@ -165,6 +167,8 @@ class Limits:
     output_limit: Optional[int] = None
     """Bytes that it may say."""
     environment: Optional[Mapping[str, str]] = None
+    host_name: Optional[str] = None
+    """What it is called; without, by its template's name and its number."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,7 @@ class Recipe:
     root: Optional[str] = None
     bare: bool = False
     user: Optional[str] = None
+    variants: Optional[int] = None
     train: bool = False
     train_arguments: Sequence[str] = ()
     replace: bool = False
