@@ -435,40 +435,6 @@ fn plug(kernel: &Kernel, cell: CellId, name: &str) -> Result<Addresses, Operator
     kernel.plug(cell, network, Link::default())
 }
 
-/// Somebody for whom a cell waits: from the number on that was told last, nothing is forgotten.
-pub(super) struct Reader {
-    cell: Arc<Cell>,
-    key: u64,
-}
-
-impl Reader {
-    /// Reads from this number on.
-    pub(super) fn new(cell: &Arc<Cell>, number: u64) -> Reader {
-        let mut state = cell.lock();
-        let key = state.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
-        state.waiters.insert(key, number);
-        drop(state);
-        Reader { cell: Arc::clone(cell), key }
-    }
-
-    /// Goes on to this number.
-    pub(super) fn go_on(&self, number: u64) {
-        let mut state = self.cell.lock();
-        let was_full = state.waiters.insert(self.key, number).is_some_and(|before| state.log.is_full_from(before));
-        drop(state);
-        if was_full {
-            self.cell.changed.send_replace(());
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.cell.lock().waiters.remove(&self.key);
-        self.cell.changed.send_replace(());
-    }
-}
-
 /// The word for how a cell ended.
 fn reason(end: &End) -> Reason {
     match end {
