@@ -156,7 +156,7 @@ impl Flow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Command, Job, JobEnd, Jobs, News, Shared, State};
+    use super::super::{Command, Job, JobEnd, Jobs, Shared, State};
     use super::Carrier;
     use pando_abi::control::{Frame, Kind, PIECE, WINDOW};
     use pando_abi::ring::{ERRORS, OUTPUT};
@@ -166,7 +166,7 @@ mod tests {
     /// What carries for a job of a cell that the test plays.
     fn job() -> (Carrier, Arc<Job>, Arc<ConsolePort>) {
         let control = ConsolePort::apart(|| ());
-        let shared = Shared { control: Arc::clone(&control), state: Mutex::new(State::default()), news: Arc::<News>::default() };
+        let shared = Shared { control: Arc::clone(&control), state: Mutex::new(State::default()), ring: Arc::new(|| ()) };
         let jobs = Jobs(Arc::new(shared));
         let job = jobs.start(&Command::default()).expect("it is the first");
         let mut carrier = Carrier::new(Arc::clone(&jobs.0));
@@ -233,7 +233,7 @@ mod tests {
         for case in cases {
             let (mut carrier, job, control) = job();
             control.say(Stream::Output, case.clone());
-            carrier.run();
+            assert!(!carrier.turn(), "{case:?}");
             assert_eq!((job.end(), job.wait()), (Some(JobEnd::Lost), JobEnd::Lost), "{case:?}");
         }
     }

@@ -40,6 +40,7 @@ print(os.urandom(16).hex())
 ";
     let computes = "
 import os
+total = sum(range(1_000_000))
 print('here')
 while not is_clone(): total = sum(range(1_000_000))
 print(total)
