@@ -4,17 +4,20 @@
 mod grove;
 mod load;
 mod python;
+mod serve;
 mod service;
 mod size;
 mod write;
 
 use crate::bare::Bare;
+use crate::native::cpu::Pinned;
 use crate::plot::Plot;
 use crate::sample::Sample;
 use crate::{BenchError, Options, Row};
+use std::path::Path;
 
 /// Runs everything.
-pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
@@ -24,5 +27,9 @@ pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
     load::run(options, report)?;
     write::run(options, report)?;
     service::run(options, report)?;
-    python::run(options, report)
+    let python = python::run(options, report);
+    // Who asks and who answers have all cores.
+    drop(pinned);
+    serve::run(options, pando, report)?;
+    python
 }
