@@ -114,7 +114,7 @@ pub fn run(name: &str, options: Options<'_>, pando: &Path, report: &mut dyn FnMu
         "run" => run::run(options, pando, report),
         "linux" => linux::run(options, pando, report),
         "net" => net::run(options, pando, pinned, report),
-        "clone" => clone::run(options, report),
+        "clone" => clone::run(options, pando, pinned, report),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }
 }

@@ -4,17 +4,20 @@
 mod grove;
 mod load;
 mod python;
+mod serve;
 mod service;
 mod size;
 mod write;
 
 use crate::bare::Bare;
+use crate::native::cpu::Pinned;
 use crate::plot::Plot;
 use crate::sample::Sample;
 use crate::{BenchError, Options, Row};
+use std::path::Path;
 
-/// Runs everything.
-pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// Runs everything, on the core that this thread is pinned to, but for the service. `pando` is the program that serves.
+pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
@@ -24,5 +27,7 @@ pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
     load::run(options, report)?;
     write::run(options, report)?;
     service::run(options, report)?;
-    python::run(options, report)
+    python::run(options, report)?;
+    drop(pinned);
+    serve::run(options, pando, report)
 }
