@@ -24,7 +24,8 @@ impl Sample {
         Ok(Sample::of((0..rounds).map(|_| measure()).collect::<Result<_, _>>()?))
     }
 
-    fn quantile(&self, part: f64) -> f64 {
+    /// The value that this part of them does not exceed.
+    pub(crate) fn quantile(&self, part: f64) -> f64 {
         let position = part * (self.0.len() - 1) as f64;
         let (below, above) = (self.0[position.floor() as usize], self.0[position.ceil() as usize]);
         below + (above - below) * position.fract()

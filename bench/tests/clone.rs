@@ -28,6 +28,8 @@ fn every_figure_of_clones_comes() {
         }
         // It stands last, and says what it lacks.
         Err(BenchError::Failed(why)) if why.starts_with("/usr/bin/python3 lacks ") => false,
+        // The service's stand behind all others, and want the program, which is not built for this test.
+        Err(BenchError::Host { action: "start pando", .. }) => true,
         outcome => outcome.map(|()| true).expect("the benchmark runs"),
     };
     for row in &rows {

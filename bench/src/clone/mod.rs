@@ -16,7 +16,7 @@ use crate::sample::Sample;
 use crate::{BenchError, Options, Row};
 use std::path::Path;
 
-/// Runs everything.
+/// Runs everything, on the core that this thread is pinned to, but for the service. `pando` is the program that serves.
 pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
@@ -27,9 +27,7 @@ pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &m
     load::run(options, report)?;
     write::run(options, report)?;
     service::run(options, report)?;
-    let python = python::run(options, report);
-    // Who asks and who answers have all cores.
+    python::run(options, report)?;
     drop(pinned);
-    serve::run(options, pando, report)?;
-    python
+    serve::run(options, pando, report)
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-const PYTHON: &str = "/usr/bin/python3";
+pub(super) const PYTHON: &str = "/usr/bin/python3";
 /// What Python programs say that they are ready with, and the directory that it lies in.
 const MODULE: &str = include_str!("../../../pando/src/view/parts/pando.py");
 const MODULES: &str = "/pando";
@@ -34,9 +34,9 @@ const SAY: &str = "print(numpy.arange(1000).sum(), flush=True)\n";
 const READY: &str = "import pando; pando.ready()\n";
 const WAIT: &str = "import sys; sys.stdin.read()\n";
 /// What runs what it is given.
-const EXECUTE: &str = "import sys, numpy, pando; pando.ready(); exec(sys.argv[1])";
+pub(super) const EXECUTE: &str = "import sys, numpy, pando; pando.ready(); exec(sys.argv[1])";
 const GIVEN: &str = "print(1)";
-const LEAVING: &str = "print(1, flush=True); import os; os._exit(0)";
+pub(super) const LEAVING: &str = "print(1, flush=True); import os; os._exit(0)";
 /// How many such clones live one after the other.
 const LIVES: usize = 100;
 /// What works on a picture.

@@ -1,124 +1,102 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The service: how long whoever asks at its socket for a clone that says a line waits for the answer.
+//! `serve-1`, `serve-8`, `serve-64`: a clone's whole life asked of `pando serve` by HTTP, by so many clients at once, each with one request at a time. Nothing is pinned.
 
+use super::python::{EXECUTE, LEAVING, PYTHON};
 use crate::sample::Sample;
 use crate::{BenchError, Options, Row};
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::time::Instant;
-use tempfile::TempDir;
 
-/// What is cloned: a shell that is ready, and what each clone says.
-const SCRIPT: &str = "pando-ready; echo line";
-const LINE: &str = "line\\n";
-/// How many ask at once, with the rows of the median and of what one in a hundred exceeds.
-const AT_ONCE: [(usize, &str, &str); 3] = [(1, "serve-1", "serve-1-p99"), (8, "serve-8", "serve-8-p99"), (64, "serve-64", "serve-64-p99")];
-/// How many questions there are for each.
-const QUESTIONS: usize = 1000;
+/// How many clients at once, and the names of their rows.
+const CLIENTS: [(usize, &str, &str); 3] =
+    [(1, "serve-1-p50", "serve-1-p99"), (8, "serve-8-p50", "serve-8-p99"), (64, "serve-64-p50", "serve-64-p99")];
+/// Requests of all clients together, at least.
+const REQUESTS: usize = 200;
+const TEMPLATE: &str = "python";
 
-/// A service of this program's own, with a directory that goes with it.
+/// A service with its template. Ended when dropped.
 struct Service {
     child: Child,
-    directory: TempDir,
+    socket: PathBuf,
+    // Whatever it still says is not in its way.
+    _errors: BufReader<std::process::ChildStderr>,
+}
+
+pub(super) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
+    let service = Service::start(pando, directory.path())?;
+    for (clients, median, tail) in CLIENTS {
+        let rounds = options.rounds(REQUESTS.div_ceil(clients).max(20));
+        let times = service.load(clients, rounds)?;
+        let note = format!("a clone of Python with numpy asked of `pando serve`, {clients} at a time: `{LEAVING}`");
+        let milliseconds = |part| times.quantile(part) / 1e6;
+        report(Row { spread: Some(times.spread()), ..Row::of(median, milliseconds(0.5), "ms") }.noting(note.clone()));
+        report(Row::of(tail, milliseconds(0.99), "ms").noting(note));
+    }
+    Ok(())
+}
+
+impl Service {
+    /// Makes a template that has learned, and starts a service that has it.
+    fn start(pando: &Path, directory: &Path) -> Result<Service, BenchError> {
+        let command = || {
+            let mut command = Command::new(pando);
+            command.env("XDG_DATA_HOME", directory.join("data")).env_remove("XDG_RUNTIME_DIR").current_dir(directory).stdin(Stdio::null());
+            command
+        };
+        let words = ["template", "create", "--train-arg", LEAVING, TEMPLATE, "--", PYTHON, "-c", EXECUTE];
+        let made = command().args(words).output().map_err(BenchError::host("start pando"))?;
+        if !made.status.success() {
+            return Err(BenchError::Failed(String::from_utf8_lossy(&made.stderr).into()));
+        }
+        let child = command().arg("serve").stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(BenchError::host("start pando"))?;
+        let mut errors = BufReader::new(child.stderr.take().ok_or(BenchError::Astray)?);
+        let mut line = String::new();
+        errors.read_line(&mut line).map_err(BenchError::host("read what the service says"))?;
+        let service = Service { child, socket: directory.join("data/pando/run/socket"), _errors: errors };
+        if line.contains("serving at") { Ok(service) } else { Err(BenchError::Failed(line)) }
+    }
+
+    /// Nanoseconds of each request.
+    fn load(&self, clients: usize, rounds: usize) -> Result<Sample, BenchError> {
+        let client = || (0..rounds).map(|_| self.ask()).collect::<Result<Vec<f64>, _>>();
+        let all: Result<Vec<Vec<f64>>, BenchError> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+            threads.into_iter().map(|thread| thread.join().map_err(|_| BenchError::Astray)?).collect()
+        });
+        Ok(Sample::of(all?.concat()))
+    }
+
+    /// Nanoseconds from the connection to the answer's last byte.
+    fn ask(&self) -> Result<f64, BenchError> {
+        let body = json!({ "template": TEMPLATE, "arguments": [LEAVING] }).to_string();
+        let start = Instant::now();
+        let answer = self.exchange(&body).map_err(BenchError::host("ask the service"))?;
+        let time = start.elapsed().as_nanos() as f64;
+        let said = answer.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
+        if said.is_some_and(|said| said["stdout"] == "1\n") { Ok(time) } else { Err(BenchError::Failed(answer)) }
+    }
+
+    fn exchange(&self, body: &str) -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        let length = body.len();
+        let head = "POST /v1/run HTTP/1.1\r\nhost: pando\r\nconnection: close\r\ncontent-type: application/json";
+        write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-impl Service {
-    fn start(pando: &Path) -> Result<Service, BenchError> {
-        let failed = || BenchError::host("start a service");
-        let directory = tempfile::tempdir().map_err(failed())?;
-        let mut command = Command::new(pando);
-        command.arg("serve").arg("--socket").arg(directory.path().join("socket")).env("XDG_DATA_HOME", directory.path());
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed())?;
-        let errors = child.stderr.take();
-        let service = Service { child, directory };
-        let mut line = String::new();
-        // It says a line once it listens.
-        errors.map_or(Ok(0), |errors| BufReader::new(errors).read_line(&mut line)).map_err(failed())?;
-        if line.contains("serving at") { Ok(service) } else { Err(BenchError::Failed(line)) }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
-    }
-}
-
-/// A connection that asks one question after the other.
-struct Asker(BufReader<UnixStream>);
-
-impl Asker {
-    fn new(socket: &Path) -> Result<Asker, BenchError> {
-        let stream = UnixStream::connect(socket).map_err(BenchError::host("connect with a service"))?;
-        Ok(Asker(BufReader::new(stream)))
-    }
-
-    /// Asks, and reads the answer.
-    fn ask(&mut self, path: &str, body: &str) -> Result<String, BenchError> {
-        let failed = || BenchError::host("ask a service");
-        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
-        self.0.get_mut().write_all([head.as_bytes(), body.as_bytes()].concat().as_slice()).map_err(failed())?;
-        let (mut line, mut length) = (String::new(), 0);
-        while line != "\r\n" {
-            line.clear();
-            if self.0.read_line(&mut line).map_err(failed())? == 0 {
-                return Err(BenchError::Astray);
-            }
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().map_err(|_| BenchError::Astray)?;
-            }
-        }
-        let mut answer = vec![0; length];
-        self.0.read_exact(&mut answer).map_err(failed())?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
-    }
-}
-
-/// The service's figures; none where there is no such program to serve.
-pub(super) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    if !pando.exists() {
-        return Ok(());
-    }
-    let service = Service::start(pando)?;
-    let socket = service.socket();
-    let made = serde_json::json!({ "name": "line", "arguments": ["busybox", "sh", "-c", SCRIPT], "train": true });
-    Asker::new(&socket)?.ask("/v1/templates", &made.to_string())?;
-    for (at_once, median, exceeded) in AT_ONCE {
-        let times = Mutex::new(Vec::new());
-        let each = options.rounds(QUESTIONS).div_ceil(at_once);
-        let asked: Result<(), BenchError> = std::thread::scope(|scope| {
-            let ask = || {
-                let mut asker = Asker::new(&socket)?;
-                for _ in 0..each {
-                    let start = Instant::now();
-                    let answer = asker.ask("/v1/run", r#"{"template":"line"}"#)?;
-                    let time = start.elapsed().as_nanos() as f64;
-                    if !answer.contains(LINE) {
-                        return Err(BenchError::Failed(answer));
-                    }
-                    times.lock().expect("no holder of this lock panics").push(time);
-                }
-                Ok(())
-            };
-            let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(ask)).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(BenchError::Astray)))
-        });
-        asked?;
-        let mut times = times.into_inner().expect("no holder of this lock panics");
-        times.sort_by(f64::total_cmp);
-        let late = times[times.len() - 1 - times.len() / 100];
-        let note = format!("a clone that says a line, {at_once} at once, by a connection that stays");
-        report(Row::time(median, &Sample::of(times)).noting(&note));
-        report(Row::of(exceeded, late / 1000.0, "µs").noting("what one answer in a hundred exceeds"));
-    }
-    Ok(())
 }
