@@ -22,6 +22,8 @@ const PIECE: u64 = 256 << 10;
 /// Bytes that a piece needs beyond the allocation that it is made for.
 const OVERHEAD: u64 = PAGE_SIZE;
 
+/// Where the first later piece goes.
+const START: u64 = crate::network::BUFFERS_END;
 /// Where the room is that nobody ever maps anything in: the last GiB of the system segment, which takes no table to be mapped.
 const LAST: u64 = layout::SYSTEM + layout::SLOT_SIZE - LAST_BYTES;
 const LAST_BYTES: u64 = 1 << 30;
@@ -46,9 +48,9 @@ impl Pieces {
         let large = self.next.next_multiple_of(LARGE_PAGE_SIZE);
         let pieces =
             [(large, least.next_multiple_of(LARGE_PAGE_SIZE), true), (self.next, least.max(PIECE).next_multiple_of(PAGE_SIZE), false)];
-        let is_grown = self.next >= layout::SYSTEM_FREE + LARGE_PAGE_SIZE;
+        let is_grown = self.next >= START + LARGE_PAGE_SIZE;
         for (address, bytes, large) in pieces.into_iter().filter(|(.., large)| is_grown || !large) {
-            if address + bytes > crate::network::BUFFERS {
+            if address + bytes > LAST {
                 continue;
             }
             let flags = MapFlags { large, ..MapFlags::eager(Permissions::READ_WRITE) }.bits();
@@ -100,5 +102,4 @@ pub(crate) fn end_if_exhausted() {
 // SAFETY: a cell has one thread, and no upcall interrupts the allocator to allocate: exceptions of the libOS itself only fix a copy up or end
 // the cell, and events are held back while it runs.
 #[global_allocator]
-static HEAP: TalcSyncCell<Pieces, DefaultBinning> =
-    unsafe { TalcSyncCell::new(TalcCell::new(Pieces { started: false, next: layout::SYSTEM_FREE })) };
+static HEAP: TalcSyncCell<Pieces, DefaultBinning> = unsafe { TalcSyncCell::new(TalcCell::new(Pieces { started: false, next: START })) };

@@ -18,8 +18,11 @@ use crate::ring::{Number, Ring};
 
 /// Bytes of a buffer.
 const BUFFER: usize = MAX_DESCRIPTOR_BYTES as usize;
-/// Where the buffers lie: in the last GiB but one of the system segment, which the heap leaves free.
-pub(crate) const BUFFERS: u64 = layout::SYSTEM + layout::SLOT_SIZE - (2 << 30);
+/// Where the buffers lie: before the heap, in the same GiB as all that a cell writes, so that a cell that has heard nothing yet has no table for them.
+const BUFFERS: u64 = layout::SYSTEM_FREE;
+/// The end of the room for them, where the heap goes on.
+#[cfg(target_os = "none")]
+pub(crate) const BUFFERS_END: u64 = BUFFERS + PAGES * PAGE_SIZE;
 /// Where those for what is received lie.
 const RECEIVED: u64 = BUFFERS + (NETWORK_DESCRIPTORS * BUFFER) as u64;
 /// Pages of all of them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Output. Small pieces are copied and taken at the next exit, whatever that is for; large ones are named where they lie and waited for.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::iter::Peekable;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -43,24 +44,27 @@ struct Slots {
     /// How often all slots were in use.
     shortages: u32,
     /// The slots behind the first ones. They never move.
-    more: Vec<[u8; SLOT]>,
+    more: Option<Box<[[u8; SLOT]]>>,
     bytes: [[u8; SLOT]; SLOTS],
 }
 
 static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> =
-    OnOwnPage(Global::new(Slots { posted: [None; SLOTS + MORE], shortages: 0, more: Vec::new(), bytes: [[0; SLOT]; SLOTS] }));
+    OnOwnPage(Global::new(Slots { posted: [None; SLOTS + MORE], shortages: 0, more: None, bytes: [[0; SLOT]; SLOTS] }));
 
 impl Slots {
     /// A slot that nobody reads any more; waits for one if it must. `None`: an event came first.
     fn free(&mut self, ring: &Ring) -> Option<usize> {
         let free = |slots: &Slots| {
-            (0..SLOTS + slots.more.len()).find(|&slot| slots.posted[slot].is_none_or(|number| ring.taken(number).is_some()))
+            (0..SLOTS + slots.more.as_ref().map_or(0, |more| more.len()))
+                .find(|&slot| slots.posted[slot].is_none_or(|number| ring.taken(number).is_some()))
         };
         let slot = free(self).or_else(|| {
             self.shortages = self.shortages.saturating_add(1);
             // Where there is no memory for more, there are those that there were.
-            if self.shortages == OFTEN && self.more.try_reserve_exact(MORE).is_ok() {
-                self.more.resize(MORE, [0; SLOT]);
+            let mut more = Vec::new();
+            if self.shortages == OFTEN && more.try_reserve_exact(MORE).is_ok() {
+                more.resize(MORE, [0; SLOT]);
+                self.more = Some(more.into_boxed_slice());
             } else {
                 ring.wait(ring.last(), NO_DEADLINE);
             }
@@ -82,7 +86,10 @@ impl Slots {
             if READ.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
                 return (sent, Some(Stop::Unread));
             }
-            let bytes = if slot < SLOTS { &mut self.bytes[slot] } else { &mut self.more[slot - SLOTS] };
+            let bytes = match &mut self.more {
+                Some(more) if slot >= SLOTS => &mut more[slot - SLOTS],
+                _ => &mut self.bytes[slot],
+            };
             let address = bytes.as_ptr().addr() as u64;
             let (filled, stop) = fill(bytes);
             if filled > 0 {
