@@ -331,7 +331,7 @@ impl Cell {
         let mut changed = self.changed.subscribe();
         loop {
             {
-                let state = self.lock();
+                let mut state = self.lock();
                 if let Some((number, stream, bytes)) = state.log.get(number) {
                     return Some(api::Piece::Said { number, stream: stream.into(), data: api::Text::of(bytes) });
                 }

@@ -155,6 +155,7 @@ async fn save_template(Path(asked): Path<String>) -> Answer<Response> {
 
 /// Whether it takes another's place.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Place {
     /// Replace the template of this name, if there is one.
     #[serde(default)]
@@ -233,6 +234,7 @@ async fn remove_cell(State(service): State<Arc<Service>>, Path(id): Path<u64>) -
 
 /// How long to wait.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Patience {
     /// Seconds; without, as long as it takes.
     timeout: Option<f64>,
@@ -253,6 +255,7 @@ async fn wait(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(pa
 
 /// How to end a cell.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Manner {
     /// What its program is sent; what can be caught may not end it.
     #[serde(default)]
@@ -273,6 +276,7 @@ async fn kill(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(ma
 
 /// Which output.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Wanted {
     /// The number of the first piece.
     #[serde(default)]
@@ -319,6 +323,7 @@ async fn exec(State(service): State<Arc<Service>>, Path(id): Path<u64>, body: Bo
 
 /// Which file.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct File {
     /// An absolute path of the cell.
     path: String,
@@ -356,6 +361,7 @@ async fn freeze(
 
 /// Whether that is all.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Last {
     /// No more input comes after this.
     #[serde(default)]
