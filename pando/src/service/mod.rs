@@ -66,7 +66,10 @@ struct Service {
     kernel: Arc<Kernel>,
     pool: Pool,
     watch: Watch,
+    /// What all cells may have together.
     memory: PageCount,
+    /// What was free before there was one.
+    whole: PageCount,
     next: AtomicU64,
     cells: Mutex<BTreeMap<u64, Arc<Cell>>>,
 }
@@ -94,7 +97,8 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
     let runtime = runtime().map_err(Failure::Thread)?;
     let pool = Pool::new(Arc::clone(&kernel), libos, watch.clone());
-    let service = Service { kernel, pool, watch, memory, next: AtomicU64::new(1), cells: Mutex::default() };
+    let whole = kernel.free() + kernel.registry().used;
+    let service = Service { kernel, pool, watch, memory, whole, next: AtomicU64::new(1), cells: Mutex::default() };
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -162,6 +166,9 @@ fn runtime() -> std::io::Result<Runtime> {
 impl Service {
     /// Starts a cell, and keeps it.
     async fn start(self: &Arc<Self>, order: Order) -> Result<Arc<Cell>, Problem> {
+        if self.taken() >= self.memory {
+            return Err(Problem::full(self.memory));
+        }
         let service = Arc::clone(self);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let started = tokio::task::spawn_blocking(move || {
@@ -197,13 +204,18 @@ impl Service {
         self.lock().values().cloned().collect()
     }
 
+    /// What cells and templates have of their own; blocks of files make way for them.
+    fn taken(&self) -> PageCount {
+        PageCount(self.whole.0.saturating_sub((self.kernel.free() + self.kernel.registry().used).0))
+    }
+
     fn told(&self) -> api::Server {
         api::Server {
             version: env!("CARGO_PKG_VERSION").into(),
             process: std::process::id(),
             running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
             memory_bytes: self.memory.bytes(),
-            free_bytes: self.kernel.free().bytes().min(self.memory.bytes()),
+            free_bytes: self.memory.bytes().saturating_sub(self.taken().bytes()),
         }
     }
 

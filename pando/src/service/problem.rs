@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
+use pando_machine::PageCount;
 
 /// Why a request is refused.
 #[derive(Debug)]
@@ -47,6 +48,14 @@ impl Problem {
     pub(super) fn with_words(self, said: &str) -> Problem {
         let said = said.trim_end();
         if said.is_empty() { self } else { Problem { message: format!("{}; it said:\n{said}", self.message), ..self } }
+    }
+
+    /// There is no room for another cell.
+    pub(super) fn full(memory: PageCount) -> Problem {
+        let message = format!(
+            "the cells and templates of this service have all of the {memory} that they may have together: end some, or start it with more (--memory)"
+        );
+        Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
     }
 
     /// A file of a cell cannot be read or written.

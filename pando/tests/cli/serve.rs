@@ -316,6 +316,39 @@ fn what_makes_no_sense_is_refused_in_words() {
 }
 
 #[test]
+fn a_full_machine_takes_no_more_and_says_so() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    grove.plant("sh", SHELL);
+    let service = grove.serve(&["--memory", "64M"]);
+    let fill =
+        json!({ "template": "sh", "arguments": ["dd if=/dev/zero of=/tmp/file bs=1M count=12 2> /dev/null; echo full; sleep 1000"] });
+    let mut cells = Vec::new();
+    let refused = loop {
+        let (status, answer) = service.ask("POST", "/v1/cells", &fill.to_string());
+        if status != 201 {
+            break (status, answer);
+        }
+        let cell: Value = serde_json::from_str(&answer).expect("it is JSON");
+        let id = cell["id"].to_string();
+        while !service.ask("GET", &format!("/v1/cells/{id}/output"), "").1.contains("full") {}
+        cells.push(id);
+        assert!(cells.len() < 20, "64 MiB are enough for all of them");
+    };
+    assert!(refused.0 == 503 && refused.1.contains("machine-full") && refused.1.contains("--memory"), "{refused:?}");
+    assert!(cells.len() > 1, "{cells:?}");
+    // Those that run go on, and there is room again once one has ended.
+    assert_eq!(service.json("GET", "/v1", json!(null))["running"], cells.len());
+    for id in &cells {
+        assert_eq!(service.ask("DELETE", &format!("/v1/cells/{id}"), "").0, 204);
+    }
+    while service.ask("POST", "/v1/run", &json!({ "template": "sh", "arguments": ["echo $x"] }).to_string()).0 == 503 {}
+    assert_eq!(run(&service, "echo $x", json!({}))["stdout"], "5\n");
+}
+
+#[test]
 fn who_does_not_wait_any_more_does_not_want_it_any_more() {
     if !kvm_is_there() {
         return;
