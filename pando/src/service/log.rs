@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_nobody_has_been_given_is_put_together() {
-        let mut log = Log::new(100);
+        let mut log = Log::new(10_000);
         for text in ["a", "b"] {
             log.push(Output, text.into(), u64::MAX);
         }

@@ -51,7 +51,7 @@ fn run(jobs: &Jobs, text: &str) -> (String, String, JobEnd) {
 
 #[test]
 fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let job = start(&jobs, &script("cat; echo wrong >&2; exit 3"));
     assert!(job.port().send(b"one\ntwo\n"));
@@ -71,7 +71,7 @@ fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
 
 #[test]
 fn what_cannot_be_started_says_why() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let missing = Command { path: b"/bin/nothing".to_vec(), ..script("") };
     let nowhere = Command { directory: b"/nowhere".to_vec(), ..script("") };
@@ -92,7 +92,7 @@ fn what_cannot_be_started_says_why() {
 
 #[test]
 fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let endless = start(&jobs, &script("yes"));
     let bytes: Vec<u8> = (0..20 * WINDOW).map(|index| (index / 7) as u8).collect();
@@ -125,7 +125,7 @@ fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
 
 #[test]
 fn signals_reach_a_job_and_its_cell_takes_it_along() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     let (first, jobs) = waiting(&world);
     let job = start(&jobs, &script("trap 'echo heard; exit 5' TERM; echo here; sleep 1000 & wait"));
     assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
@@ -143,7 +143,7 @@ fn signals_reach_a_job_and_its_cell_takes_it_along() {
 
 #[test]
 fn a_job_runs_beside_a_program_that_computes_or_waits_for_input() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     for first in ["echo here; while :; do :; done", "exec 3<> /tmp/fifo; echo here; read line <&3"] {
         let first = world.serve(&format!("mkfifo /tmp/fifo; {first}"), "here");
         assert_eq!(run(&first.jobs(), "echo hello"), ("hello\n".into(), String::new(), JobEnd::Exited(0)));
@@ -152,7 +152,7 @@ fn a_job_runs_beside_a_program_that_computes_or_waits_for_input() {
 
 #[test]
 fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     for as_it_stands in [false, true] {
         let (first, jobs) = waiting(&world);
         let job = start(&jobs, &script("echo here; while ! [ -e /tmp/go ]; do sleep 0.01; done; echo gone > /tmp/done; sleep 1000"));
@@ -169,7 +169,7 @@ fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
 
 #[test]
 fn files_are_read_and_written_without_a_program() {
-    let Some(world) = World::new(&[]) else { return };
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let file = |task: Task, path: &str| Command { task, path: path.into(), directory: b"/tmp".to_vec(), ..Command::default() };
     let bytes: Vec<u8> = (0..20 * WINDOW + 5).map(|index| (index / 3) as u8).collect();
