@@ -164,32 +164,39 @@ fn runtime() -> std::io::Result<Runtime> {
 }
 
 impl Service {
-    /// Starts a cell, and keeps it.
-    async fn start(self: &Arc<Self>, order: Order) -> Result<Arc<Cell>, Problem> {
+    /// Starts a cell, which is kept from its first moment on, whoever waits for it.
+    ///
+    /// # Errors
+    /// There is no such template, or no room.
+    async fn start(self: &Arc<Self>, order: Order) -> Result<Wanted, Problem> {
         if self.taken() >= self.memory {
             return Err(Problem::full(self.memory));
         }
         let service = Arc::clone(self);
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
         let started = tokio::task::spawn_blocking(move || {
             let template = service.pool.get(&order.template)?;
-            Cell::start(id, order, &service.kernel, template, &service.watch)
+            let id = service.next.fetch_add(1, Ordering::Relaxed);
+            let cell = Cell::start(id, order, &service.kernel, template, &service.watch)?;
+            service.remember(&cell);
+            tokio::spawn(Arc::clone(&cell).keep());
+            if cell.has_input() {
+                let cell = Arc::clone(&cell);
+                tokio::spawn(async move { cell.give_first().await });
+            }
+            Ok(Wanted { service, cell, is_released: false })
         });
-        let cell = started.await.unwrap_or_else(|error| Err(Problem::server(error)))?;
+        started.await.unwrap_or_else(|error| Err(Problem::server(error)))
+    }
+
+    /// Remembers a cell, and forgets those that ended long ago.
+    fn remember(&self, cell: &Arc<Cell>) {
         let mut cells = self.lock();
-        cells.insert(id, Arc::clone(&cell));
+        cells.insert(cell.id, Arc::clone(cell));
         if cells.len() > REMEMBERED {
             let ended: Vec<u64> = cells.iter().filter(|(_, cell)| cell.has_ended()).map(|(id, _)| *id).collect();
             let surplus = ended.len().saturating_sub(REMEMBERED);
             ended.iter().take(surplus).for_each(|id| _ = cells.remove(id));
         }
-        drop(cells);
-        tokio::spawn(Arc::clone(&cell).keep());
-        if cell.has_input() {
-            let cell = Arc::clone(&cell);
-            tokio::spawn(async move { cell.give_first().await });
-        }
-        Ok(cell)
     }
 
     fn find(&self, id: u64) -> Result<Arc<Cell>, Problem> {
@@ -222,6 +229,31 @@ impl Service {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Cell>>> {
         // The map is whole at every step, whoever panics.
         self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A cell that somebody waits for: when this is dropped, as it is when they break off, it is ended and forgotten.
+struct Wanted {
+    service: Arc<Service>,
+    cell: Arc<Cell>,
+    /// It goes on whoever waits.
+    is_released: bool,
+}
+
+impl Wanted {
+    /// Lets it go on whoever waits.
+    fn release(mut self) -> Arc<Cell> {
+        self.is_released = true;
+        Arc::clone(&self.cell)
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.cell.signal(api::Signal::Kill);
+            self.service.forget(self.cell.id);
+        }
     }
 }
 

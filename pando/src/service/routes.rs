@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be asked, and who answers it.
 
-use super::cell::{Cell, Reader};
+use super::cell::Reader;
 use super::problem::Problem;
 use super::{Service, jobs, order};
 use crate::api::{self, Text};
@@ -186,23 +186,9 @@ async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, mu
 #[utoipa::path(post, path = "/v1/run", request_body = api::NewCell, responses((status = 200, body = api::Ran), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn run(State(service): State<Arc<Service>>, Asked(mut asked): Asked<api::NewCell>) -> Answer<Json<api::Ran>> {
     asked.output_limit.get_or_insert(RUN_OUTPUT_MAX);
-    let cell = service.start(order::cell(asked, true)?).await?;
-    // Whoever does not wait any more does not want it any more.
-    let guard = Guard(&service, &cell);
-    let outcome = cell.ended().await;
-    let ran = cell.ran(outcome);
-    drop(guard);
-    Ok(Json(ran))
-}
-
-/// Ends a cell that nobody waits for, and forgets it.
-struct Guard<'a>(&'a Service, &'a Cell);
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.1.signal(api::Signal::Kill);
-        self.0.forget(self.1.id);
-    }
+    let wanted = service.start(order::cell(asked, true)?).await?;
+    let outcome = wanted.cell.ended().await;
+    Ok(Json(wanted.cell.ran(outcome)))
 }
 
 /// The cells that run, and the last that ended.
@@ -214,7 +200,7 @@ async fn cells(State(service): State<Arc<Service>>) -> Json<Vec<api::Cell>> {
 /// Clones a template, and lets the clone run.
 #[utoipa::path(post, path = "/v1/cells", request_body = api::NewCell, responses((status = 201, body = api::Cell), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn make_cell(State(service): State<Arc<Service>>, Asked(asked): Asked<api::NewCell>) -> Answer<(StatusCode, Json<api::Cell>)> {
-    let cell = service.start(order::cell(asked, false)?).await?;
+    let cell = service.start(order::cell(asked, false)?).await?.release();
     Ok((StatusCode::CREATED, Json(cell.told())))
 }
 
