@@ -133,7 +133,10 @@ fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io
             }
             serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {text}")?,
             serde_json::Value::Null => {}
-            value => writeln!(out, "{indent}{label:<16} {value}")?,
+            value => match (value.as_u64(), label.strip_suffix(" bytes")) {
+                (Some(bytes), Some(what)) => writeln!(out, "{indent}{what:<16} {}", HumanBytes(bytes))?,
+                _ => writeln!(out, "{indent}{label:<16} {value}")?,
+            },
         }
     }
     Ok(())

@@ -94,6 +94,7 @@ impl Cell {
             memory,
             is_template: false,
         };
+        let (since, started) = (Instant::now(), SystemTime::now());
         let cell = program.prepare(kernel, &template.root)?;
         let begin = || {
             order.limits.apply(kernel, cell)?;
@@ -128,8 +129,8 @@ impl Cell {
             addresses,
             port,
             template,
-            since: Instant::now(),
-            started: SystemTime::now(),
+            since,
+            started,
             state: Mutex::new(state),
             jobs: Mutex::default(),
             changed: watch::channel(()).0,
