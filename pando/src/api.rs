@@ -66,7 +66,7 @@ pub(crate) struct NewTemplate {
     pub(crate) environment: BTreeMap<String, String>,
     /// The most memory that it, and each clone that does not ask for less, may have: such as `256M`.
     pub(crate) memory: Option<String>,
-    /// Seconds that it may take until it is ready.
+    /// Seconds that it may take until it is ready [default: 300].
     pub(crate) timeout: Option<f64>,
     /// Files and directories of the host that it sees: `HOST:CELL`. They must be among those that the server was started with.
     pub(crate) volumes: Vec<String>,

@@ -6,6 +6,7 @@ use crate::template;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,8 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     let failed = |source| Failure::Socket { path: path.into(), source };
     match UnixStream::connect(path) {
         Ok(_) => return Err(Failure::Serving(path.into())),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path).map_err(failed)?,
+        // What is no socket refuses as well, and is somebody's file.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(path) => std::fs::remove_file(path).map_err(failed)?,
         // There is nothing, or what binding says is clearer.
         Err(_) => {}
     }
@@ -40,4 +42,8 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     let listener = bound.map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }

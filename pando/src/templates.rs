@@ -150,12 +150,15 @@ fn load(file: &Path, name: Option<&Name>, replaces: bool) -> Result<u8, Failure>
     };
     template::make_directory(&template::directory()?)?;
     template::check_free(&name, replaces)?;
-    copy(&Which::File(file.into()), &template::file(&name)?)
+    copy(&Which::File(file.into()), &template::file(&name)?)?;
+    template::keep_first(&name, 1).map(|()| 0)
 }
 
 /// Copies a template's file, which is there whole or not at all, once every page of it was compared with its checksum.
 fn copy(which: &Which, to: &Path) -> Result<u8, Failure> {
-    let (path, found) = (which.path()?, Found::open(which)?);
+    // One variant is drawn, and that one is looked at.
+    let path = which.path()?;
+    let found = Found::open(&Which::File(path.clone()))?;
     found.check()?;
     let failed = |source| Failure::Templates { path: to.into(), source };
     // A name without a directory means this one.

@@ -2,11 +2,16 @@
 //! What carries between the ports of jobs and a cell's control channel. What comes from the cell is checked: who sends more than its window, or nonsense, is not listened to any more.
 
 use super::{Job, JobEnd, Shared};
-use pando_abi::control::{Frame, Kind, Malformed, PIECE, WINDOW};
+use pando_abi::control::{Frame, JOBS, Kind, Malformed, PIECE, START_MAX, WINDOW};
 use pando_abi::ring;
 use pando_kernel::{Heard, Stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Pieces that are taken from a cell before others have their turn.
+const TURN: u32 = 64;
+/// Bytes that may wait for a cell to read them: all windows and orders of as many jobs as there may be, and as much again.
+const REST_MAX: usize = 2 * JOBS * (START_MAX + 2 * WINDOW as usize);
 
 /// How far a job's streams have come.
 struct Flow {
@@ -59,11 +64,14 @@ impl Carrier {
             std::mem::take(&mut state.orders)
         };
         self.rest.extend(orders);
-        let mut is_over = false;
-        loop {
+        let (mut is_over, mut is_quiet) = (false, false);
+        for _ in 0..TURN {
             match self.shared.control.hear() {
                 Heard::Bytes(_, bytes) => self.understand(&bytes)?,
-                Heard::Nothing => break,
+                Heard::Nothing => {
+                    is_quiet = true;
+                    break;
+                }
                 Heard::End => {
                     is_over = true;
                     break;
@@ -71,11 +79,15 @@ impl Carrier {
             }
         }
         let Carrier { shared, flows, rest, .. } = self;
-        // What is sent is bounded: by windows, and by who starts jobs.
+        if !is_quiet && !is_over {
+            // Others have their turn first.
+            (shared.ring)();
+        }
         flows.values_mut().for_each(|flow| flow.serve(rest));
         let taken = shared.control.offer(rest).filter(|_| !is_over).ok_or(Malformed)?;
         rest.drain(..taken);
-        Ok(())
+        // Who does not read what it is told, and speaks on, is not listened to any more.
+        if rest.len() > REST_MAX { Err(Malformed) } else { Ok(()) }
     }
 
     /// Takes what the cell reports.

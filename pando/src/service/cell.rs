@@ -23,6 +23,8 @@ use tokio::sync::watch;
 const TURN: u32 = 64;
 /// Bytes that are remembered of what a cell says where nobody sets a limit.
 const REMEMBERED: u64 = 1 << 20;
+/// The same where somebody does.
+const REMEMBERED_MAX: u64 = 64 << 20;
 /// How long a cell may take to come to where it can be frozen.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How a cell ended of which a template was made.
@@ -119,7 +121,7 @@ impl Cell {
         if let Some(time) = order.limits.timeout {
             limit.limit(cell, time, End::TimedOut);
         }
-        let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, Size::in_bytes));
+        let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)));
         let state = State { log, waiters: BTreeMap::new(), cause: None, outcome: None };
         Ok(Arc::new(Cell {
             id,
@@ -287,7 +289,11 @@ impl Cell {
             none => {
                 let (bell, mut heard) = watch::channel(());
                 let (jobs, mut carrier) = Jobs::carried(&self.kernel, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
-                tokio::spawn(async move { while carrier.turn() && heard.changed().await.is_ok() {} });
+                tokio::spawn(async move {
+                    while carrier.turn() && heard.changed().await.is_ok() {
+                        tokio::task::yield_now().await;
+                    }
+                });
                 none.insert(jobs)
             }
         };

@@ -18,6 +18,8 @@ use tokio::sync::{oneshot, watch};
 const LINE_MAX: usize = 1 << 20;
 /// Pieces that wait for a slow reader.
 const AHEAD: usize = 16;
+/// Bytes of what a job complains of that are told.
+const TOLD_MAX: usize = 4096;
 /// The signal that nobody catches.
 const SIGKILL: u8 = 9;
 /// Where programs are looked for, and at home.
@@ -60,21 +62,21 @@ pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
 /// It cannot be read, or the cell has ended.
 pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> {
     let (job, mut bell) = start(cell, &file(Task::Read, path)?)?;
+    let guard = Guard(job);
     let (mut sender, answer) = Channel::<Bytes, std::io::Error>::new(AHEAD);
     let mut said = Vec::new();
     let first = loop {
-        match job.port().hear() {
+        match guard.0.port().hear() {
             Heard::Bytes(Stream::Output, bytes) => break bytes,
-            Heard::Bytes(_, bytes) => said.extend(bytes),
+            Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes),
             Heard::Nothing => _ = bell.changed().await,
             Heard::End => break Vec::new(),
         }
     };
     if first.is_empty() {
-        finish(&job, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))?;
+        finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))?;
     }
     tokio::spawn(async move {
-        let guard = Guard(job);
         let mut piece = first;
         loop {
             if !piece.is_empty() && sender.send_data(Bytes::from(std::mem::take(&mut piece))).await.is_err() {
@@ -104,7 +106,7 @@ pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<()
         let mut said = Vec::new();
         loop {
             match guard.0.port().hear() {
-                Heard::Bytes(_, bytes) => said.extend(bytes),
+                Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes),
                 Heard::Nothing => _ = bell.changed().await,
                 Heard::End => return said,
             }
@@ -120,6 +122,12 @@ fn file(task: Task, path: &str) -> Result<Command, Problem> {
         return Err(Problem::request("path: give an absolute path of the cell"));
     }
     Ok(Command { task, path: path.into(), directory: b"/".to_vec(), ..Command::default() })
+}
+
+/// Remembers the last of what a job complains of.
+fn keep_last(said: &mut Vec<u8>, bytes: &[u8]) {
+    said.extend_from_slice(bytes);
+    said.drain(..said.len().saturating_sub(TOLD_MAX));
 }
 
 /// Whether a file's job went well.
@@ -185,8 +193,9 @@ async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, first: Vec<u8
         }
         match frame(&mut body).await {
             Ok(Some(more)) => bytes = more,
-            // Whoever breaks off is noticed by whoever answers.
-            Ok(None) | Err(_) => return job.port().close_input(),
+            Ok(None) => return job.port().close_input(),
+            // That was not all of it: the program must not take it for the end.
+            Err(_) => return job.signal(SIGKILL),
         }
     }
 }

@@ -90,7 +90,8 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let memory = options.memory.map_or(PageCount(host::memory().0 / 2), Size::pages);
     let mut reach = reach(&options.show);
     reach.change.extend([templates]);
-    reach.change.extend(path.parent().map(Into::into));
+    // To remove it in the end. A directory that others have files in is not for that: what is left behind there is replaced by the next.
+    reach.change.extend(path.parent().filter(|_| options.socket.is_none()).map(Into::into));
     let mut laps = Laps::start();
     let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
     let libos = machine::libos(&kernel, &mut laps)?;

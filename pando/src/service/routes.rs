@@ -133,8 +133,10 @@ async fn save_template(Path(asked): Path<String>) -> Answer<Response> {
     let name = name(&asked)?;
     let path = blocking(move || {
         // One that is damaged is not given to others.
-        Found::open(&Which::Kept(name.clone()))?.check()?;
-        Ok(template::draw(&name)?)
+        let path = template::draw(&name)?;
+        Found::open(&Which::Kept(name))?;
+        Found::open(&Which::File(path.clone()))?.check()?;
+        Ok(path)
     })
     .await?;
     let mut file = tokio::fs::File::open(path).await.map_err(Problem::server)?;

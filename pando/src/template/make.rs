@@ -92,7 +92,6 @@ impl Plan {
     /// # Errors
     /// The program ends before it is ready, there is not enough memory, or it cannot be written.
     pub(crate) fn grow(&self, kernel: &Kernel, libos: &Template, watch: &Watch, tell: Tell<'_>, aim: Aim<'_>) -> Result<(), Failure> {
-        let surplus = place::variants(&self.options.name)?.into_iter().skip(self.options.variants as usize);
         for number in 0..self.options.variants {
             let file = place::variant(&self.options.name, number)?;
             remove_leftovers(&place::directory()?, &file);
@@ -102,7 +101,7 @@ impl Plan {
             grown?;
         }
         // What was replaced may have had more.
-        surplus.rev().try_for_each(|path| std::fs::remove_file(&path).map_err(|source| Failure::Templates { path, source }))
+        place::keep_first(&self.options.name, self.options.variants)
     }
 
     /// Makes the cell of the program.

@@ -16,7 +16,7 @@ use pando_kernel::{CellId, Kernel};
 use pando_launch::{LaunchError, Root, Volume};
 use pando_machine::PageCount;
 use pando_store::Saved;
-pub(crate) use place::{Name, VARIANTS_MAX, all, directory, draw, file, make as make_directory, variants};
+pub(crate) use place::{Name, VARIANTS_MAX, all, directory, draw, file, keep_first, make as make_directory, variants};
 pub(crate) use recipe::Recipe;
 use rustix::process::geteuid;
 use std::ffi::OsString;
@@ -149,7 +149,7 @@ impl Found {
     pub(crate) fn keep(&self, kernel: &Kernel, clone: CellId, name: &Name) -> Result<(), Failure> {
         let recipe = self.recipe.renamed(name);
         pando_store::save(kernel, clone, &place::file(name)?, &recipe.encode())?;
-        Ok(())
+        place::keep_first(name, 1)
     }
 
     /// The pages that its file has.
@@ -216,7 +216,7 @@ pub(crate) fn adopt(file: NamedTempFile, name: &Name, replaces: bool) -> Result<
     let failed = |source| Failure::Templates { path: to.clone(), source };
     file.as_file().sync_all().map_err(failed)?;
     file.persist(&to).map_err(|error| failed(error.error))?;
-    Ok(())
+    place::keep_first(name, 1)
 }
 
 /// Removes a template.

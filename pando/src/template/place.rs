@@ -74,6 +74,15 @@ pub(crate) fn variants(name: &Name) -> Result<Vec<PathBuf>, Failure> {
     Ok(all?.into_iter().take_while(|path| path.exists()).collect())
 }
 
+/// Removes the variants of a template that are behind the first so many, the last first.
+///
+/// # Errors
+/// The host refuses.
+pub(crate) fn keep_first(name: &Name, count: u32) -> Result<(), Failure> {
+    let surplus = variants(name)?.into_iter().skip(count as usize);
+    surplus.rev().try_for_each(|path| std::fs::remove_file(&path).map_err(|source| Failure::Templates { path, source }))
+}
+
 /// The file of a variant that is drawn by lot, or that of the first where there is none.
 ///
 /// # Errors

@@ -311,6 +311,11 @@ fn what_makes_no_sense_is_refused_in_words() {
         let (told, answer) = service.ask(method, path, body);
         assert!(told == status && answer.contains(word), "{method} {path} {body}: {told} {answer}");
     }
+    // What is no socket is somebody's file.
+    let file = grove.path("notes");
+    std::fs::write(&file, "mine").expect("there is room");
+    assert_eq!(grove.pando(&["serve", "--socket", file.to_str().expect("it is text")]).status, 125);
+    assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), Some("mine"));
     let second = grove.pando(&["serve"]);
     assert!(second.status == 125 && second.errors.contains("another `pando serve` listens there"), "{}", second.errors);
 }
