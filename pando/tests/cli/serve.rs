@@ -120,7 +120,7 @@ fn a_cell_lives_on_without_whoever_made_it() {
     }
     let (grove, _service) = served();
     let made =
-        grove.pando(&["clone", "-d", "sh", "echo one; echo two >&2; trap 'echo caught; exit 7' TERM; while :; do sleep 1 & wait; done"]);
+        grove.pando(&["clone", "-d", "sh", "trap 'echo caught; exit 7' TERM; echo two >&2; echo one; while :; do sleep 1 & wait; done"]);
     assert_eq!((made.status, &made.errors[..]), (0, ""));
     let cell = made.output.trim();
     let mut followed = grove.command(&["logs", "-f", cell]).stdout(Stdio::piped()).spawn().expect("pando starts");
