@@ -303,6 +303,8 @@ pub(crate) struct NewJob {
     pub(crate) directory: Option<String>,
     /// Who it is: `UID` or `UID:GID` [default: 0:0].
     pub(crate) user: Option<String>,
+    /// Seconds after which it is ended.
+    pub(crate) timeout: Option<f64>,
 }
 
 /// A piece of what a program in a cell said, or its end: a line of JSON each.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const TIMED_OUT: u8 = 124;
+pub(crate) const TIMED_OUT: u8 = 124;
 const SIGTERM: u8 = 15;
 /// What ends a program that writes where nobody reads; nobody needs to be told.
 const SIGPIPE: u8 = 13;

@@ -63,6 +63,19 @@ class Async(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(pando.SandboxEnded, "interrupted"):
                 await s.run("print(1)")
 
+    async def test_programs_and_files(self) -> None:
+        async with pando.AsyncSandbox(client=self.client, timeout=60) as s:
+            await s.write_file("/tmp/x", "é")
+            self.assertEqual((await s.exec(["cat", "/tmp/x"])).stdout, "é")
+            self.assertEqual(await s.read_file("/tmp/x"), "é".encode())
+            begun = asyncio.Event()
+            job = asyncio.ensure_future(s.exec(["sh", "-c", "echo; sleep 1000"], on_stdout=lambda _: begun.set()))
+            await begun.wait()
+            job.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await job
+            self.assertEqual((await s.run("print(1)")).stdout, "1\n")
+
     async def test_cells_and_templates(self) -> None:
         async with await self.client.start("python", ["print(input())"]) as cell:
             await cell.write("hello\n", end=True)

@@ -67,6 +67,58 @@ class Cells(Case):
         with self.assertRaises(pando.NoSuchCell):
             cell.info()
 
+    def test_programs_are_started_in_one(self) -> None:
+        heard: List[str] = []
+        with self.client.start("python", ["input()"]) as cell:
+            code = "import os, sys; print(sys.stdin.read(), os.environ['NAME'], os.getcwd(), os.getuid()); sys.exit('no')"
+            result = cell.exec(
+                ["/usr/bin/python3", "-c", code],
+                stdin="é",
+                environment={"NAME": "it's"},
+                directory="/tmp",
+                user="7",
+                on_stdout=heard.append,
+            )
+            told = (result.stdout, result.stderr, result.exit_code, result.message)
+            self.assertEqual(told, ("é it's /tmp 7\n", "no\n", 1, "exited with status 1"))
+            self.assertEqual("".join(heard), result.stdout)
+            late = cell.exec(["sh", "-c", "echo begun; sleep 1000"], timeout=0.2)
+            self.assertEqual((late.stdout, late.exit_code, late.message), ("begun\n", 124, "its time was up"))
+            self.assertEqual(cell.exec(["no-such-program"]).exit_code, 127)
+            with self.assertRaises(pando.BadRequest):
+                cell.exec([])
+            with self.assertRaisesRegex(TypeError, "no option 'cwd': there are environment"):
+                cell.exec(["true"], **{"cwd": "/"})  # type: ignore[arg-type]
+
+    def test_files_go_in_and_out(self) -> None:
+        data = bytes(range(256)) * 9_000
+        with self.client.start("python", ["input(); print(len(open('/tmp/in', 'rb').read()))"]) as cell:
+            cell.write_file("/tmp/in", data)
+            self.assertEqual(cell.read_file("/tmp/in"), data)
+            cell.write_file("/tmp/empty", "")
+            self.assertEqual(cell.read_file("/tmp/empty"), b"")
+            cell.write("\n")
+            self.assertEqual("".join(piece.text for piece in cell.output()), f"{len(data)}\n")
+            with self.assertRaisesRegex(pando.WrongState, "ended"):
+                cell.read_file("/tmp/in")
+        with self.client.start("python", ["input()"]) as cell:
+            for path in ("/no/such", "/tmp"):
+                with self.subTest(path), self.assertRaisesRegex(pando.NoSuchFile, path):
+                    cell.write_file(path, "x")
+            with self.assertRaises(pando.NoSuchFile):
+                cell.read_file("/no/such")
+            with self.assertRaisesRegex(pando.BadRequest, "absolute"):
+                cell.read_file("tmp/x")
+
+    def test_those_in_one_network_reach_each_other(self) -> None:
+        serve = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); s.accept()[0].send(b'hello')"
+        ask = "import socket, sys; print(socket.create_connection((sys.argv[1], 7)).recv(9).decode())"
+        with self.client.start("python", [serve], network="lab") as server:
+            next(server.output())
+            addresses = server.info().addresses
+            assert addresses is not None
+            self.says(self.client.run(ask, arguments=[addresses.ipv4], network="lab"), "hello\n")
+
     def test_one_is_ended(self) -> None:
         with self.client.start("python", ["print(1, flush=True)\nwhile True: pass"]) as cell:
             next(cell.output())

@@ -35,6 +35,21 @@ class Sandbox(Case):
             self.assertIn("cell", repr(s))
         self.assertEqual(self.running(), [])
 
+    def test_programs_and_files_beside_what_runs(self) -> None:
+        with self.sandbox(timeout=60) as s:
+            s.write_file("/tmp/data.csv", "a,b\n1,2\n")
+            self.says(s.run("print(open('/tmp/data.csv').read(), end=''); open('/tmp/out', 'wb').write(b'\\xff')"), "a,b\n1,2\n")
+            self.assertEqual(s.read_file("/tmp/out"), b"\xff")
+            self.assertEqual(s.exec(["wc", "-l", "/tmp/data.csv"]).stdout, "2 /tmp/data.csv\n")
+            self.assertEqual(s.exec(["sleep", "1000"], timeout=0.2).exit_code, 124)
+            self.says(s.run("print(1)"), "1\n")
+        with self.assertRaisesRegex(pando.SandboxEnded, "closed"):
+            s.exec(["true"])
+
+    def test_options_that_are_none(self) -> None:
+        with self.assertRaisesRegex(TypeError, "no option 'memry': there are memory"):
+            self.sandbox(memry="64M")
+
     def test_two_do_not_see_each_other(self) -> None:
         with self.sandbox() as one, self.sandbox() as other:
             one.run("x = 1; open('/tmp/x', 'w').close()")

@@ -11,6 +11,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use http_body_util::channel::{Channel, Sender};
 use std::convert::Infallible;
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 /// Bytes of input that are read at a time.
@@ -32,6 +33,10 @@ pub(crate) struct Exec {
     /// Be this user and group, by number
     #[arg(short = 'u', long = "user", value_name = "UID[:GID]")]
     user: Option<String>,
+
+    /// End the program after this long: seconds, or with ms, s, m or h
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
+    timeout: Option<Duration>,
 
     /// The cell's number, which `pando ps` tells
     #[arg(value_name = "CELL")]
@@ -59,6 +64,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         environment: host::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?,
         directory: options.directory.clone(),
         user: options.user.clone(),
+        timeout: options.timeout.map(|time| time.as_secs_f64()),
     };
     let mut first = serde_json::to_vec(&asked).map_err(std::io::Error::from)?;
     first.push(b'\n');

@@ -2,9 +2,11 @@
 //! Programs that are started in cells that run: the first line of a request says what, the rest is their input; the answer is what they say.
 
 use super::cell::Cell;
+use super::order;
 use super::problem::Problem;
 use crate::api::{self, JobPiece};
 use crate::options::User;
+use crate::run::TIMED_OUT;
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
@@ -12,7 +14,9 @@ use pando_kernel::{Heard, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 /// Bytes of the longest first line.
 const LINE_MAX: usize = 1 << 20;
@@ -43,6 +47,7 @@ pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
         }
     };
     let asked: api::NewJob = serde_json::from_slice(&line).map_err(|error| Problem::request(format!("the first line: {error}")))?;
+    let time = asked.timeout.map(order::time).transpose()?;
     let (job, heard) = start(cell, &command(&asked)?)?;
     let (sender, answer) = Channel::<Bytes, Infallible>::new(AHEAD);
     // Goes when the answer goes.
@@ -52,7 +57,11 @@ pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
         frame
     });
     tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), rest, body));
-    tokio::spawn(carry_output(job, heard, sender, gone));
+    let clock = time.map(|time| tokio::spawn(end_after(time, Arc::clone(&job))));
+    tokio::spawn(async move {
+        carry_output(job, heard, sender, gone, clock.as_ref()).await;
+        clock.inspect(JoinHandle::abort);
+    });
     Ok(Body::new(answer))
 }
 
@@ -157,7 +166,7 @@ async fn frame(body: &mut Body) -> Result<Option<Bytes>, Problem> {
 }
 
 fn command(asked: &api::NewJob) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment, directory, user } = asked;
+    let api::NewJob { arguments, environment, directory, user, timeout: _ } = asked;
     let name =
         arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: what shall be started is missing"))?;
     let user: Option<Result<User, String>> = user.as_deref().map(str::parse);
@@ -211,12 +220,19 @@ impl Drop for Guard {
     }
 }
 
-/// Says what the job says, and how it ends.
+/// Ends a job when its time is up.
+async fn end_after(time: Duration, job: Arc<Job>) {
+    tokio::time::sleep(time).await;
+    job.signal(SIGKILL);
+}
+
+/// Says what the job says, and how it ends; `clock` ends it when its time is up, if it has one.
 async fn carry_output(
     job: Arc<Job>,
     mut bell: watch::Receiver<()>,
     mut sender: Sender<Bytes, Infallible>,
     mut gone: oneshot::Receiver<()>,
+    clock: Option<&JoinHandle<()>>,
 ) {
     let guard = Guard(job);
     loop {
@@ -236,6 +252,7 @@ async fn carry_output(
         }
     }
     let (exit_code, message) = match guard.0.end() {
+        Some(JobEnd::Signalled(SIGKILL)) if clock.is_some_and(JoinHandle::is_finished) => (TIMED_OUT, "its time was up".into()),
         Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
         Some(JobEnd::Signalled(signal)) => (128_u8.saturating_add(signal), format!("ended by signal {signal}")),
         Some(JobEnd::Lost) | None => (128 + SIGKILL, "its cell has ended".into()),

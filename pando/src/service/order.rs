@@ -87,16 +87,23 @@ fn variables(asked: &BTreeMap<String, String>) -> Result<Vec<String>, Problem> {
     asked.iter().map(line).collect()
 }
 
+/// A time after which something is ended, from seconds.
+///
+/// # Errors
+/// It is no time.
+pub(super) fn time(seconds: f64) -> Result<Duration, Problem> {
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero() && seconds <= SECONDS_MAX);
+    time.ok_or_else(|| Problem::request(format!("timeout: {seconds} is no time: give seconds")))
+}
+
 fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Result<Limits, Problem> {
-    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero() && seconds <= SECONDS_MAX);
-    let time = timeout.map(|given| seconds(given).ok_or_else(|| Problem::request(format!("timeout: {given} is no time: give seconds"))));
     Ok(Limits {
         memory: memory.map(options::memory).transpose().map_err(|error| Problem::request(format!("memory: {error}")))?,
         cpus: cpus
             .map(|share| options::share(&share.to_string()))
             .transpose()
             .map_err(|error| Problem::request(format!("cpus: {error}")))?,
-        timeout: time.transpose()?,
+        timeout: timeout.map(time).transpose()?,
         output_limit: None,
     })
 }

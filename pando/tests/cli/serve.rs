@@ -242,6 +242,8 @@ fn programs_are_started_in_cells_that_run() {
     assert_eq!((ended.status.code(), &*output, &*errors), (Some(3), "typed\nit's /tmp 7\n", "no\n"));
     let missing = grove.pando(&["exec", cell, "/no/such"]);
     assert!(missing.status == 127 && !missing.errors.is_empty(), "{}", missing.errors);
+    let late = grove.pando(&["exec", "--timeout", "100ms", cell, "sh", "-c", "echo begun; sleep 1000"]);
+    assert_eq!((late.status, &late.output[..]), (124, "begun\n"));
     // Files go in and out without a program.
     let file = format!("/v1/cells/{cell}/file?path=/tmp/other");
     let large: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -260,6 +262,8 @@ fn programs_are_started_in_cells_that_run() {
     while sleeps() {}
     assert_eq!(service.ask("POST", &path, "{}\n").0, 400);
     assert_eq!(service.ask("POST", &path, "no").0, 400);
+    let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"],\"timeout\":0}\n");
+    assert!(status == 400 && answer.contains("timeout: 0 is no time"), "{answer}");
     says(&grove.pando(&["kill", cell]), "");
     let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"]}\n");
     assert!(status == 409 && answer.contains("has ended"), "{answer}");

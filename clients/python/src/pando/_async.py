@@ -3,35 +3,40 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import AsyncGenerator, AsyncIterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Callable, Iterator, List, Optional, Sequence, Set, Type, TypeVar, Union
 
 import httpx
 
 from . import _server, _wire
-from ._sync import told
+from ._io import Io, Tasks
 from ._types import (
     CellInfo,
+    ConnectionLost,
     Error,
-    Limits,
+    ExecOptions,
+    ExecResult,
     NoSuchCell,
     NoSuchTemplate,
+    Options,
     Outcome,
     Piece,
-    Recipe,
     Result,
+    SandboxOptions,
     ServerInfo,
     ServerMissing,
     Signal,
-    Size,
     Template,
     TemplateExists,
+    TemplateOptions,
     WrongState,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
@@ -46,16 +51,16 @@ class AsyncClient:
     ...     results = await asyncio.gather(*(client.run(f"print({n})") for n in range(20)))
     """
 
+    _io: Io = Tasks()
+
     def __init__(self, socket: Union[str, Path, None] = None, start: bool = True) -> None:
         self._path = Path(socket).absolute() if socket is not None else None
         self._starts = start
         self._known: Set[str] = set()
-        self._making = _Lock()
+        self._making = self._io.lock()
         self.socket = self._path or _server.place()
         # Each sandbox keeps a connection.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
-        transport = httpx.AsyncHTTPTransport(uds=str(self.socket), limits=limits, verify=False)
-        self._http = httpx.AsyncClient(transport=transport, base_url="http://pando", timeout=None, trust_env=False)
+        self._http = self._io.http(self.socket, httpx.Limits(max_connections=None, max_keepalive_connections=16))
 
     async def run(
         self,
@@ -64,21 +69,16 @@ class AsyncClient:
         template: str = "python",
         arguments: Sequence[str] = (),
         stdin: Union[str, bytes, None] = None,
-        memory: Optional[Size] = None,
-        cpus: Optional[float] = None,
-        timeout: Optional[float] = None,
-        environment: Optional[Mapping[str, str]] = None,
-        output_limit: Optional[int] = None,
-        host_name: Optional[str] = None,
+        **options: Unpack[Options],
     ) -> Result:
         """Runs code in a fresh clone of the template, which ends with it.
 
         `arguments` are what the code finds behind `sys.argv[0]`. Of other templates than "python", `code` is the first
-        argument. Ends the clone if this is interrupted.
+        argument. The other options are those of `Options`. Ends the clone if this is interrupted.
         """
-        limits = Limits(template, memory, cpus, timeout, output_limit, environment, host_name)
+        order = _wire.Order(template, [code, *arguments], stdin, options)
         await self._ensure(template)
-        return await self._do(_wire.run(limits, [code, *arguments], stdin))
+        return await self._do(_wire.run(order))
 
     async def start(
         self,
@@ -86,17 +86,10 @@ class AsyncClient:
         arguments: Sequence[str] = (),
         *,
         stdin: Union[str, bytes, None] = None,
-        memory: Optional[Size] = None,
-        cpus: Optional[float] = None,
-        timeout: Optional[float] = None,
-        environment: Optional[Mapping[str, str]] = None,
-        output_limit: Optional[int] = None,
-        host_name: Optional[str] = None,
+        **options: Unpack[Options],
     ) -> AsyncCell:
-        """Starts a clone of a template and lets it run; more standard input can follow."""
-        limits = Limits(template, memory, cpus, timeout, output_limit, environment, host_name)
-        await self._ensure(template)
-        return AsyncCell(self, (await self._do(_wire.start(limits, arguments, stdin))).id)
+        """Starts a clone of a template and lets it run; more standard input can follow. The options are those of `Options`."""
+        return await self._start(_wire.Order(template, arguments, stdin, options))
 
     async def info(self) -> ServerInfo:
         """What the server is, and what it has."""
@@ -111,44 +104,14 @@ class AsyncClient:
         return await self._do(_wire.template(name))
 
     async def create_template(
-        self,
-        name: str,
-        arguments: Sequence[str] = (),
-        *,
-        environment: Optional[Mapping[str, str]] = None,
-        memory: Optional[Size] = None,
-        timeout: Optional[float] = None,
-        volumes: Sequence[str] = (),
-        root: Optional[str] = None,
-        bare: bool = False,
-        user: Optional[str] = None,
-        variants: Optional[int] = None,
-        train: bool = False,
-        train_arguments: Sequence[str] = (),
-        replace: bool = False,
+        self, name: str, arguments: Sequence[str] = (), **options: Unpack[TemplateOptions]
     ) -> Template:
         """Starts a program, waits until it says that it is ready, and keeps it under this name.
 
-        The options are those of `pando template create`. Without `arguments`, the standard template of this name.
-
-        >>> await client.create_template("adder", ["python3", "-c", "import pando, sys; pando.ready(); print(sys.argv[1])"])
+        The options are those of `TemplateOptions`, as `pando template create` has them. Without `arguments`, the standard
+        template of this name. A program says that it is ready by `import pando; pando.ready()`.
         """
-        recipe = Recipe(
-            name,
-            arguments,
-            environment,
-            memory,
-            timeout,
-            volumes,
-            root,
-            bare,
-            user,
-            variants,
-            train,
-            train_arguments,
-            replace,
-        )
-        return await self._do(_wire.create_template(recipe))
+        return await self._do(_wire.create_template(name, arguments, options))
 
     async def remove_template(self, name: str) -> None:
         """Removes a template; its clones go on."""
@@ -165,7 +128,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Lets the connections go. Cells and the server go on."""
-        await self._http.aclose()
+        await self._http.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -178,35 +141,50 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"<AsyncClient at {str(self.socket)!r}>"
 
+    async def _start(self, order: _wire.Order) -> AsyncCell:
+        await self._ensure(order.template)
+        return AsyncCell(self, await self._do(_wire.start(order)))
+
     async def _do(self, operation: _wire.Operation[T]) -> T:
-        with told():
-            response = await self._send(operation, stream=False)
-        return _wire.answer(operation, response.status_code, response.content)
+        with _told():
+            response = await self._send(operation)
+            body = await self._http.read(response)
+        return _wire.answer(operation, response.status_code, body)
 
-    async def _stream(self, operation: _wire.Operation[None]) -> AsyncGenerator[_wire.Said, None]:
-        with told():
-            response = await self._send(operation, stream=True)
+    async def _stream(self, operation: _wire.Operation[None], read: Callable[[Any], T]) -> AsyncGenerator[T, None]:
+        with _told():
+            response = await self._send(operation)
             if response.status_code != 200:
-                _wire.answer(operation, response.status_code, await response.aread())
-        return _pieces(response)
+                _wire.answer(operation, response.status_code, await self._http.read(response))
+        return self._lines(response, read)
 
-    async def _send(self, operation: _wire.Operation[T], stream: bool) -> httpx.Response:
+    async def _lines(self, response: httpx.Response, read: Callable[[Any], T]) -> AsyncGenerator[T, None]:
+        lines = _wire.Lines(read)
+        with _told():
+            try:
+                async for part in self._http.parts(response):
+                    for each in lines.add(part):
+                        yield each
+            finally:
+                await self._http.end(response)
+
+    async def _send(self, operation: _wire.Operation[T]) -> httpx.Response:
         request = self._http.build_request(
             operation.method, operation.path, content=operation.body, params=operation.params, headers=operation.headers
         )
         try:
-            return await self._http.send(request, stream=stream)
+            return await self._http.send(request)
         except httpx.ConnectError as error:
             if not self._starts:
                 raise ServerMissing(f"nobody listens at {self.socket}: start `pando serve`") from error
-        await asyncio.to_thread(_server.start, self._path)
-        return await self._http.send(request, stream=stream)
+        await self._io.call(lambda: _server.start(self._path))
+        return await self._http.send(request)
 
     async def _ensure(self, name: str) -> None:
         """Makes a standard template that is not there, and says so: it takes a while."""
         if name not in _wire.STANDARD or name in self._known:
             return
-        async with self._making.get():
+        async with self._making.held():
             if name in self._known:
                 return
             try:
@@ -221,15 +199,13 @@ class AsyncClient:
             self._known.add(name)
 
 
-async def _pieces(response: httpx.Response) -> AsyncGenerator[_wire.Said, None]:
-    lines = _wire.Lines()
-    with told():
-        try:
-            async for data in response.aiter_raw():
-                for each in lines.add(data):
-                    yield each
-        finally:
-            await response.aclose()
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of the transport, in our words."""
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise ConnectionLost(f"the server went away: {error or type(error).__name__}") from error
 
 
 class AsyncCell:
@@ -245,19 +221,55 @@ class AsyncCell:
         self._client = client
         self.id = number
 
-    async def output(self, follow: bool = True, first: int = 0) -> AsyncIterator[Piece]:
+    async def output(self, follow: bool = True, first: int = 0) -> AsyncGenerator[Piece, None]:
         """What it says, piece by piece from the given one on, until it ends, or with `follow=False` until now.
 
         The server remembers the last MiB, or as much as it may say; who follows misses nothing from then on, because the
         cell waits for who reads slowly.
         """
-        async for said in await self._said(follow, first):
-            if isinstance(said, Piece):
-                yield said
+        heard = await self._hear(follow, first)
+        try:
+            async for said in heard:
+                if isinstance(said, Piece):
+                    yield said
+        finally:
+            await heard.aclose()
 
     async def write(self, data: Union[str, bytes], end: bool = False) -> None:
         """Gives it standard input, and waits until it is taken. `end`: nothing follows."""
-        await self._client._do(_wire.write(self.id, data.encode() if isinstance(data, str) else data, end))
+        await self._client._do(_wire.write(self.id, _wire.encoded(data), end))
+
+    async def exec(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: Union[str, bytes] = b"",
+        on_stdout: Optional[_wire.OnText] = None,
+        on_stderr: Optional[_wire.OnText] = None,
+        **options: Unpack[ExecOptions],
+    ) -> ExecResult:
+        """Starts a program in it, beside its own, and returns what became of it: a path, or a name in PATH, and arguments.
+
+        What it says is given to `on_stdout` and `on_stderr` as it comes. The other options are those of `ExecOptions`. Ends
+        the program if this is interrupted.
+        """
+        job = _wire.Job(on_stdout, on_stderr)
+        operation = _wire.execute(self.id, arguments, _wire.encoded(stdin), options)
+        heard = await self._client._stream(operation, job.take)
+        try:
+            async for _ in heard:
+                pass
+        finally:
+            await heard.aclose()
+        return job.result()
+
+    async def read_file(self, path: str) -> bytes:
+        """What a file in it holds; the path is absolute. Raises NoSuchFile where it cannot be read."""
+        return await self._client._do(_wire.read_file(self.id, path))
+
+    async def write_file(self, path: str, data: Union[str, bytes]) -> None:
+        """Writes a file in it, or over one; the path is absolute. Raises NoSuchFile where it cannot be written."""
+        await self._client._do(_wire.write_file(self.id, path, _wire.encoded(data)))
 
     async def wait(self, timeout: Optional[float] = None) -> Optional[Outcome]:
         """Waits until it has ended, or so many seconds; None if it has not."""
@@ -297,15 +309,16 @@ class AsyncCell:
     def __repr__(self) -> str:
         return f"<AsyncCell {self.id}>"
 
-    async def _said(self, follow: bool = True, first: int = 0) -> AsyncGenerator[_wire.Said, None]:
-        return await self._client._stream(_wire.output(self.id, first, follow))
+    async def _hear(self, follow: bool = True, first: int = 0) -> AsyncGenerator[_wire.Said, None]:
+        return await self._client._stream(_wire.output(self.id, first, follow), _wire.said)
 
 
 class AsyncSandbox:
     """A cell of its own, whose Python runs one piece of code after the other in the same namespace.
 
-    `memory`, `cpus` and `lifetime` (seconds) limit the cell; `timeout` (seconds) and `output_limit` (bytes) each run. What
-    exceeds a limit ends the cell: the result says so, and later runs raise SandboxEnded.
+    The options are those of `SandboxOptions`: `memory`, `cpus` and `lifetime` (seconds) limit the cell; `timeout` (seconds)
+    and `output_limit` (bytes) each run. What exceeds a limit ends the cell: the result says so, and later runs raise
+    SandboxEnded.
 
     >>> async with pando.AsyncSandbox(memory="256M", timeout=5) as s:
     ...     await s.run("x = 6")
@@ -313,29 +326,19 @@ class AsyncSandbox:
     """
 
     def __init__(
-        self,
-        template: str = "python",
-        *,
-        memory: Optional[Size] = None,
-        cpus: Optional[float] = None,
-        timeout: Optional[float] = None,
-        environment: Optional[Mapping[str, str]] = None,
-        output_limit: Optional[int] = None,
-        host_name: Optional[str] = None,
-        lifetime: Optional[float] = 3600.0,
-        client: Optional[AsyncClient] = None,
+        self, template: str = "python", *, client: Optional[AsyncClient] = None, **options: Unpack[SandboxOptions]
     ) -> None:
-        limits = Limits(template, memory, cpus, lifetime, None, environment, host_name)
-        self._life = _wire.Life(limits, timeout, output_limit)
-        self._client = client
-        self._cell: Optional[AsyncCell] = None
-        self._said: Optional[AsyncGenerator[_wire.Said, None]] = None
+        self._life = _wire.Life(template, options)
         self._owns_client = client is None
-        self._lock = _Lock()
+        self._client = client or AsyncClient()
+        self._cell: Optional[AsyncCell] = None
+        self._is_removed = False
+        self._heard: Optional[AsyncGenerator[_wire.Said, None]] = None
+        self._lock = self._client._io.lock()
 
     async def start(self) -> AsyncSandbox:
         """Starts the cell, which the first run does otherwise. Once is enough."""
-        async with self._lock.get():
+        async with self._lock.held():
             try:
                 await self._open()
             except BaseException:
@@ -355,18 +358,43 @@ class AsyncSandbox:
 
         Raises SandboxEnded if the cell has ended before. If this is interrupted (Ctrl-C), the cell is ended.
         """
-        async with self._lock.get():
+        async with self._lock.held():
             run = self._life.begin(timeout, on_stdout, on_stderr)
             cell = await self._open()
             try:
-                async with _deadline(run, cell):
-                    is_refused = await self._exchange(run, cell, code)
+                is_refused = await self._exchange(run, cell, code)
                 self._life.finish(run, is_refused)
                 # What ended took all with it; otherwise, what it has by now.
                 return run.result(None if run.outcome else await cell.info())
             except BaseException:
                 await self._end("a run was interrupted")
                 raise
+
+    async def exec(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: Union[str, bytes] = b"",
+        on_stdout: Optional[_wire.OnText] = None,
+        on_stderr: Optional[_wire.OnText] = None,
+        **options: Unpack[ExecOptions],
+    ) -> ExecResult:
+        """Starts a program in the cell, beside its Python, and returns what became of it: see `AsyncCell.exec`.
+
+        It takes as long as a run may, unless `timeout` says otherwise; then it is ended, and the cell goes on.
+        """
+        if self._life.timeout is not None:
+            options.setdefault("timeout", self._life.timeout)
+        cell = await self._started()
+        return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
+
+    async def read_file(self, path: str) -> bytes:
+        """What a file in the cell holds; the path is absolute. Raises NoSuchFile where it cannot be read."""
+        return await (await self._started()).read_file(path)
+
+    async def write_file(self, path: str, data: Union[str, bytes]) -> None:
+        """Writes a file in the cell, or over one; the path is absolute. Raises NoSuchFile where it cannot be written."""
+        await (await self._started()).write_file(path, data)
 
     async def close(self) -> None:
         """Ends the cell."""
@@ -388,27 +416,47 @@ class AsyncSandbox:
     def __repr__(self) -> str:
         return self._life.describe("AsyncSandbox")
 
+    def disown(self) -> None:
+        """Leaves the cell to somebody else: nothing can be run any more, and nothing ends it."""
+        self._life.end("it belongs to somebody else")
+
     async def _open(self) -> AsyncCell:
         self._life.check()
         if self._cell is None:
-            client = self._client = self._client or AsyncClient()
-            limits = self._life.limits
-            await client._ensure(limits.template)
-            self._cell = AsyncCell(client, (await client._do(_wire.start(limits, (), None))).id)
+            self._cell = await self._client._start(self._life.order)
             self._life.number = self._cell.id
         return self._cell
 
+    async def _started(self) -> AsyncCell:
+        async with self._lock.held():
+            return await self._open()
+
     async def _exchange(self, run: _wire.Run, cell: AsyncCell, code: str) -> bool:
         """Hands the code over, and listens until it is done. Returns whether it was refused: the cell has ended."""
+        if run.timeout is None:
+            return await self._talk(run, cell, code)
+
+        async def expire() -> None:
+            if run.expire():
+                try:
+                    await cell.kill()
+                except (Error, RuntimeError):
+                    # Whoever listens learns what is wrong.
+                    pass
+
+        with self._client._io.after(run.timeout, expire):
+            return await self._talk(run, cell, code)
+
+    async def _talk(self, run: _wire.Run, cell: AsyncCell, code: str) -> bool:
         is_refused = False
         # Whoever listens from the beginning misses nothing.
-        said = self._said = self._said or await cell._said()
+        heard = self._heard = self._heard or await cell._hear()
         try:
             await cell.write(_wire.code_line(code))
         except (WrongState, NoSuchCell):
             is_refused = True
-        async for each in said:
-            if run.take(each):
+        async for said in heard:
+            if run.take(said):
                 await cell.kill()
             if run.is_done:
                 break
@@ -417,59 +465,25 @@ class AsyncSandbox:
     async def _end(self, why: str) -> None:
         self._life.end(why)
         # Also where the task is being cancelled.
-        await asyncio.shield(self._discard())
+        await self._client._io.finish(self._discard)
 
     async def _discard(self) -> None:
-        said, self._said = self._said, None
+        heard, self._heard = self._heard, None
         try:
-            if self._cell is not None:
+            if self._cell is not None and not self._is_removed:
+                self._is_removed = True
                 await self._cell.remove()
-            if said is not None:
-                await said.aclose()
+            if heard is not None:
+                await heard.aclose()
         except (Error, RuntimeError):
             # The server has gone, the client is closed, or a run listens still: nothing is left to be done.
             pass
-        if self._owns_client and self._client is not None:
+        if self._owns_client:
             await self._client.close()
 
     def __del__(self) -> None:
-        if self._cell is not None and self._life.over is None:
+        if getattr(self, "_cell", None) is not None and self._life.over is None:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self)
-
-
-class _Lock:
-    """A lock that is made when it is needed first: before Python 3.10, it belongs to the loop that runs then."""
-
-    def __init__(self) -> None:
-        self._lock: Optional[asyncio.Lock] = None
-
-    def get(self) -> asyncio.Lock:
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        return self._lock
-
-
-@asynccontextmanager
-async def _deadline(run: _wire.Run, cell: AsyncCell) -> AsyncIterator[None]:
-    """Kills the cell when the time is up."""
-
-    async def expire(seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        if run.expire():
-            try:
-                await cell.kill()
-            except (Error, RuntimeError):
-                # Whoever listens learns what is wrong.
-                pass
-
-    if run.timeout is None:
-        yield
-        return
-    timer = asyncio.ensure_future(expire(run.timeout))
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 async def arun(
@@ -478,27 +492,11 @@ async def arun(
     template: str = "python",
     arguments: Sequence[str] = (),
     stdin: Union[str, bytes, None] = None,
-    memory: Optional[Size] = None,
-    cpus: Optional[float] = None,
-    timeout: Optional[float] = None,
-    environment: Optional[Mapping[str, str]] = None,
-    output_limit: Optional[int] = None,
-    host_name: Optional[str] = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Runs code in a fresh clone of the template, which ends with it: see `AsyncClient.run`.
 
     Whoever runs much shares an AsyncClient instead: this makes one each time.
     """
     async with AsyncClient() as client:
-        return await client.run(
-            code,
-            template=template,
-            arguments=arguments,
-            stdin=stdin,
-            memory=memory,
-            cpus=cpus,
-            timeout=timeout,
-            environment=environment,
-            output_limit=output_limit,
-            host_name=host_name,
-        )
+        return await client.run(code, template=template, arguments=arguments, stdin=stdin, **options)

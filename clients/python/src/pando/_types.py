@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Dict, Literal, Mapping, Optional, Sequence, Tuple, Type, TypedDict, Union
 
 Reason = Literal[
     "exited",
@@ -120,6 +120,8 @@ class CellInfo:
     cpu_seconds: float
     outcome: Optional[Outcome]
     """How it ended; None while it runs."""
+    addresses: Optional[Addresses] = None
+    """Where it is in its network, if it is in one."""
 
 
 @dataclass(frozen=True)
@@ -154,40 +156,91 @@ class ServerInfo:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a cell is cloned from, what it may take, and what it is given."""
+class Addresses:
+    """Where a cell is in its network."""
 
-    template: str = "python"
-    memory: Optional[Size] = None
-    """The most memory that it may have of its own."""
-    cpus: Optional[float] = None
-    """The most of one core that it may use: from 0.001 to 1."""
-    timeout: Optional[float] = None
-    """Seconds."""
-    output_limit: Optional[int] = None
-    """Bytes that it may say."""
-    environment: Optional[Mapping[str, str]] = None
-    host_name: Optional[str] = None
-    """What it is called; without, by its template's name and its number."""
+    mac: str
+    ipv4: str
+    ipv6: str
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a template is made of. Without arguments: the standard template of this name."""
+class ExecResult:
+    """What became of a program that was started in a cell."""
 
-    name: str
-    arguments: Sequence[str] = ()
-    environment: Optional[Mapping[str, str]] = None
-    memory: Optional[Size] = None
-    timeout: Optional[float] = None
-    volumes: Sequence[str] = ()
-    root: Optional[str] = None
-    bare: bool = False
-    user: Optional[str] = None
-    variants: Optional[int] = None
-    train: bool = False
-    train_arguments: Sequence[str] = ()
-    replace: bool = False
+    stdout: str
+    """What it said. Bytes that are no text are replaced."""
+    stderr: str
+    exit_code: int
+    """The status that a shell would show: 128 + N by signal N, 124 out of time."""
+    message: str
+    """The same for people."""
+
+
+class Options(TypedDict, total=False):
+    """What a cell may take, and what it is given."""
+
+    memory: Optional[Size]
+    """The most memory that it may have of its own."""
+    cpus: Optional[float]
+    """The most of one core that it may use: from 0.001 to 1."""
+    timeout: Optional[float]
+    """Seconds after which it is ended; in a sandbox, those that each run may take."""
+    output_limit: Optional[int]
+    """Bytes that it may say; in a sandbox, that each run may."""
+    environment: Optional[Mapping[str, str]]
+    """Variables that it is given."""
+    host_name: Optional[str]
+    """What it is called; without, by its template's name and its number."""
+    network: Optional[str]
+    """The network that it is plugged into: cells that name the same one reach each other, and nobody else."""
+
+
+class SandboxOptions(Options, total=False):
+    """The same for a sandbox."""
+
+    lifetime: Optional[float]
+    """Seconds after which its cell is ended, whatever it does: an hour unless something else is said."""
+
+
+class TemplateOptions(TypedDict, total=False):
+    """How a template is made."""
+
+    environment: Optional[Mapping[str, str]]
+    """Variables that its program is given."""
+    memory: Optional[Size]
+    """The most memory that it, and each clone that does not ask for less, may have."""
+    timeout: Optional[float]
+    """Seconds that it may take until it is ready."""
+    volumes: Sequence[str]
+    """Files and directories of the host that it sees, `HOST:CELL`, of those that the server was started with."""
+    root: Optional[str]
+    """What it sees instead of the host's software."""
+    bare: bool
+    """It sees nothing but itself."""
+    user: Optional[str]
+    """Who it is: `UID` or `UID:GID`."""
+    variants: Optional[int]
+    """How often the program is started: clones are of any of these by lot, and where things lie in memory is different in each."""
+    train: bool
+    """Run a clone to its end and learn from it what later ones will touch."""
+    train_arguments: Sequence[str]
+    """What that clone is given."""
+    replace: bool
+    """Replace the template of this name, if there is one."""
+
+
+class ExecOptions(TypedDict, total=False):
+    """How a program is started in a cell."""
+
+    environment: Optional[Mapping[str, str]]
+    """Variables that it is given, beside a PATH and a HOME."""
+    directory: Optional[str]
+    """Where it starts; without, in /."""
+    user: Optional[str]
+    """Who it is: `UID` or `UID:GID`; without, root."""
+    timeout: Optional[float]
+    """Seconds after which it is ended."""
 
 
 class Error(Exception):
@@ -252,6 +305,10 @@ class MachineFull(ServerError):
     """There is not enough memory for another cell."""
 
 
+class NoSuchFile(ServerError, LookupError):
+    """A file of a cell cannot be read or written; the text says why."""
+
+
 class WrongState(ServerError):
     """The cell is in no state for this: it has ended."""
 
@@ -260,6 +317,7 @@ _BY_PROBLEM: Dict[str, Type[ServerError]] = {
     "bad-request": BadRequest,
     "no-such-template": NoSuchTemplate,
     "no-such-cell": NoSuchCell,
+    "no-such-file": NoSuchFile,
     "no-such-program": NoSuchProgram,
     "template-exists": TemplateExists,
     "unusable-template": UnusableTemplate,

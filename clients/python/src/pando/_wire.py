@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """All that is not I/O: what requests look like, what answers mean, and what a run in a sandbox is made of.
 
-Both kinds of client send an `Operation` and give the answer to `answer`; both kinds of sandbox feed what the cell says
-to a `Run`.
+Clients send an `Operation` and give the answer to `answer`; sandboxes feed what the cell says to a `Run`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import (
     Any,
     Callable,
@@ -29,23 +28,29 @@ from typing import (
     Type,
     TypeVar,
     Union,
+    cast,
+    get_type_hints,
 )
 
 from ._types import (
+    Addresses,
     CellInfo,
     CodeError,
+    ConnectionLost,
     Error,
-    Limits,
+    ExecOptions,
+    ExecResult,
+    Options,
     Outcome,
     Piece,
     Reason,
-    Recipe,
     Result,
     SandboxEnded,
+    SandboxOptions,
     ServerInfo,
     Signal,
-    Size,
     Template,
+    TemplateOptions,
     refusal,
 )
 
@@ -57,8 +62,12 @@ STANDARD = frozenset({"python"})
 """Templates that the server makes of the host's software when they are asked for."""
 OUTPUT_MAX = 16 << 20
 """Bytes that a run may say where nobody says how many."""
+LIFETIME = 3600.0
+"""Seconds that a sandbox's cell lives where nobody says how many."""
 _TIMED_OUT = 124
 """The exit code of what was ended because its time was up, as a shell shows it."""
+
+_BYTES = "application/octet-stream"
 
 _NAMES: Mapping[str, str] = {
     "signalled": "Crashed",
@@ -82,10 +91,31 @@ class Operation(Generic[T]):
     read: Callable[[Any], T]
     body: Optional[bytes] = None
     params: Optional[Mapping[str, str]] = None
+    kind: str = "application/json"
+    """What the body is."""
+    is_raw: bool = False
+    """The answer is bytes, not JSON."""
 
     @property
     def headers(self) -> Dict[str, str]:
-        return {"content-type": "application/octet-stream" if self.params else "application/json"} if self.body else {}
+        return {} if self.body is None else {"content-type": self.kind}
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell to be cloned."""
+
+    template: str
+    arguments: Sequence[str]
+    stdin: Union[str, bytes, None]
+    options: Options
+
+    def __post_init__(self) -> None:
+        _check(self.options, Options)
+
+    def body(self) -> bytes:
+        given = {"base64": base64.b64encode(self.stdin).decode()} if isinstance(self.stdin, bytes) else self.stdin
+        return _json({**self.options, "template": self.template, "arguments": list(self.arguments), "input": given})
 
 
 def answer(operation: Operation[T], status: int, body: bytes) -> T:
@@ -94,8 +124,11 @@ def answer(operation: Operation[T], status: int, body: bytes) -> T:
     Raises the error that it told.
     """
     try:
+        is_well = 200 <= status < 300
+        if is_well and operation.is_raw:
+            return operation.read(body)
         value = json.loads(body) if body else None
-        if 200 <= status < 300:
+        if is_well:
             return operation.read(value)
         raise refusal(value["problem"], value["message"])
     except (KeyError, TypeError, ValueError) as error:
@@ -117,22 +150,21 @@ def template(name: str) -> Operation[Template]:
     return Operation("GET", f"/v1/templates/{_segment(name)}", _template)
 
 
-def create_template(recipe: Recipe) -> Operation[Template]:
-    body = asdict(recipe)
-    body.update(memory=_memory(recipe.memory), environment=dict(recipe.environment or {}))
-    return Operation("POST", "/v1/templates", _template, _json(body))
+def create_template(name: str, arguments: Sequence[str], options: TemplateOptions) -> Operation[Template]:
+    _check(options, TemplateOptions)
+    return Operation("POST", "/v1/templates", _template, _json({**options, "name": name, "arguments": list(arguments)}))
 
 
 def remove_template(name: str) -> Operation[None]:
     return Operation("DELETE", f"/v1/templates/{_segment(name)}", _nothing)
 
 
-def run(limits: Limits, arguments: Sequence[str], stdin: Union[str, bytes, None]) -> Operation[Result]:
-    return Operation("POST", "/v1/run", _ran, _order(limits, arguments, stdin))
+def run(order: Order) -> Operation[Result]:
+    return Operation("POST", "/v1/run", _ran, order.body())
 
 
-def start(limits: Limits, arguments: Sequence[str], stdin: Union[str, bytes, None]) -> Operation[CellInfo]:
-    return Operation("POST", "/v1/cells", _cell, _order(limits, arguments, stdin))
+def start(order: Order) -> Operation[int]:
+    return Operation("POST", "/v1/cells", lambda value: _cell(value).id, order.body())
 
 
 def cells() -> Operation[List[CellInfo]]:
@@ -162,7 +194,23 @@ def freeze(number: int, name: str, force: bool, replace: bool) -> Operation[Temp
 
 
 def write(number: int, data: bytes, end: bool) -> Operation[None]:
-    return Operation("POST", f"/v1/cells/{number}/input", _nothing, data, {"end": _boolean(end)})
+    return Operation("POST", f"/v1/cells/{number}/input", _nothing, data, {"end": _boolean(end)}, kind=_BYTES)
+
+
+def read_file(number: int, path: str) -> Operation[bytes]:
+    return Operation("GET", f"/v1/cells/{number}/file", bytes, params={"path": path}, is_raw=True)
+
+
+def write_file(number: int, path: str, data: bytes) -> Operation[None]:
+    return Operation("PUT", f"/v1/cells/{number}/file", _nothing, data, {"path": path}, kind=_BYTES)
+
+
+def execute(number: int, arguments: Sequence[str], stdin: bytes, options: ExecOptions) -> Operation[None]:
+    """Starts a program: the answer is for `Lines` to read."""
+    _check(options, ExecOptions)
+    # The first line says what; the rest is its input.
+    body = _json({**options, "arguments": list(arguments)}) + b"\n" + stdin
+    return Operation("POST", f"/v1/cells/{number}/exec", _nothing, body, kind="application/x-ndjson")
 
 
 def output(number: int, first: int, follow: bool) -> Operation[None]:
@@ -171,30 +219,56 @@ def output(number: int, first: int, follow: bool) -> Operation[None]:
     return Operation("GET", f"/v1/cells/{number}/output", _nothing, params=params)
 
 
-class Lines:
-    """Reads what a cell says out of the bytes of an answer."""
+class Lines(Generic[T]):
+    """Reads what a cell, or a program in one, says out of the bytes of an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[Any], T]) -> None:
+        self._read = read
         self._begun: List[bytes] = []
 
-    def add(self, data: bytes) -> List[Said]:
-        """The lines that are whole by now."""
+    def add(self, data: bytes) -> List[T]:
+        """What the lines say that are whole by now."""
         *whole, rest = data.split(b"\n")
         if whole:
             whole[0] = b"".join([*self._begun, whole[0]])
             self._begun.clear()
         self._begun.append(rest)
-        return [_said(line) for line in whole]
+        return [self._line(line) for line in whole]
+
+    def _line(self, line: bytes) -> T:
+        try:
+            return self._read(json.loads(line))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Error(f"what listens does not answer like Pando: {line[:200]!r}") from error
 
 
-def _said(line: bytes) -> Said:
-    try:
-        value = json.loads(line)
-        if "outcome" in value:
-            return _known(Outcome, value["outcome"])
-        return Piece(value["number"], value["stream"], _bytes(value["data"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise Error(f"what listens does not answer like Pando: {line[:200]!r}") from error
+def said(value: Mapping[str, Any]) -> Said:
+    """What a cell says."""
+    if "outcome" in value:
+        return _known(Outcome, value["outcome"])
+    return Piece(value["number"], value["stream"], _bytes(value["data"]))
+
+
+class Job:
+    """A program in a cell, from its start to what became of it."""
+
+    def __init__(self, on_stdout: Optional[OnText], on_stderr: Optional[OnText]) -> None:
+        self._texts = {"stdout": _Text(on_stdout), "stderr": _Text(on_stderr)}
+        self._end: Optional[Tuple[int, str]] = None
+
+    def take(self, value: Mapping[str, Any]) -> None:
+        """Takes what it says, and how it ended."""
+        if "exit_code" in value:
+            self._end = value["exit_code"], value["message"]
+        else:
+            self._texts[value["stream"]].add(_bytes(value["data"]))
+
+    def result(self) -> ExecResult:
+        if self._end is None:
+            raise ConnectionLost("the server does not say how the program ended")
+        for text in self._texts.values():
+            text.end()
+        return ExecResult(self._texts["stdout"].all, self._texts["stderr"].all, *self._end)
 
 
 @contextmanager
@@ -207,19 +281,23 @@ def telling(name: str) -> Iterator[None]:
 
 
 class Life:
-    """What both kinds of sandbox know about the one cell that they have."""
+    """What a sandbox knows about the one cell that it has."""
 
-    def __init__(self, limits: Limits, timeout: Optional[float], output_limit: Optional[int]) -> None:
-        self.limits = limits
-        self.timeout = timeout
-        self.output_limit = output_limit
+    def __init__(self, template: str, options: SandboxOptions) -> None:
+        _check(options, SandboxOptions)
+        # These hold for each run; the cell itself lives longer, and may say more.
+        limits: Dict[str, Any] = {**options}
+        self.timeout: Optional[float] = limits.pop("timeout", None)
+        self.output_limit: Optional[int] = limits.pop("output_limit", None)
+        limits["timeout"] = limits.pop("lifetime", LIFETIME)
+        self.order = Order(template, (), None, cast(Options, limits))
         self.number: Optional[int] = None
         self.over: Optional[str] = None
         self.outcome: Optional[Outcome] = None
 
     def describe(self, kind: str) -> str:
         state = self.over or ("not started" if self.number is None else f"cell {self.number}")
-        return f"<{kind} {self.limits.template!r}: {state}>"
+        return f"<{kind} {self.order.template!r}: {state}>"
 
     def end(self, why: str, outcome: Optional[Outcome] = None) -> None:
         """There is nothing left to run in. The first reason is the one."""
@@ -363,6 +441,11 @@ class _Text:
         return "".join(self._parts)
 
 
+def encoded(data: Union[str, bytes]) -> bytes:
+    """Text as the bytes that it is in a cell."""
+    return data.encode() if isinstance(data, str) else data
+
+
 def code_line(code: str) -> bytes:
     """Code as the Python in a sandbox's cell takes it."""
     return json.dumps(code).encode() + b"\n"
@@ -417,23 +500,21 @@ def _told(note: str) -> Optional[Tuple[int, Optional[CodeError]]]:
     return code, CodeError(**error)
 
 
-def _order(limits: Limits, arguments: Sequence[str], stdin: Union[str, bytes, None]) -> bytes:
-    body = asdict(limits)
-    body.update(
-        arguments=list(arguments),
-        memory=_memory(limits.memory),
-        environment=dict(limits.environment or {}),
-        input={"base64": base64.b64encode(stdin).decode()} if isinstance(stdin, bytes) else stdin,
-    )
-    return _json(body)
-
-
 def _json(body: Mapping[str, Any]) -> bytes:
-    return json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+    # Sizes are text there.
+    sized = {**body, "memory": str(body["memory"])} if body.get("memory") is not None else body
+    return json.dumps({name: value for name, value in sized.items() if value is not None}, default=_plain).encode()
 
 
-def _memory(size: Optional[Size]) -> Optional[str]:
-    return None if size is None else str(size)
+def _plain(value: Any) -> Any:
+    """Whatever is like a dictionary or a list, as JSON has them."""
+    return dict(value) if isinstance(value, Mapping) else list(value)
+
+
+def _check(options: Mapping[str, Any], kind: type) -> None:
+    unknown = sorted(options.keys() - get_type_hints(kind).keys())
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r}: there are {', '.join(get_type_hints(kind))}")
 
 
 def _boolean(value: bool) -> str:
@@ -462,7 +543,8 @@ def _template(value: Mapping[str, Any]) -> Template:
 
 def _cell(value: Mapping[str, Any]) -> CellInfo:
     outcome = value["outcome"] and _known(Outcome, value["outcome"])
-    return _known(CellInfo, {**value, "arguments": tuple(value["arguments"]), "outcome": outcome})
+    addresses = value["addresses"] and _known(Addresses, value["addresses"])
+    return _known(CellInfo, {**value, "arguments": tuple(value["arguments"]), "outcome": outcome, "addresses": addresses})
 
 
 def _nothing(_: Any) -> None:
