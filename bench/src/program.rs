@@ -6,7 +6,7 @@ use crate::stage::Stage;
 use pando_image::{Builder, HostFile};
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, ConsolePort, Kernel, Stream};
-use pando_launch::{Calls, LaunchError, Program, Root, Template, Terminals, Volume};
+use pando_launch::{LaunchError, Program, Root, Template, Volume};
 use pando_machine::PageCount;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -90,14 +90,8 @@ pub(crate) fn program(words: &[&str]) -> Program {
         path: PATH.to_vec(),
         directory: b"/".to_vec(),
         arguments: std::iter::once(PATH.to_vec()).chain(words.iter().map(|word| word.as_bytes().to_vec())).collect(),
-        environment: Vec::new(),
-        exports: Vec::new(),
-        terminals: Terminals::default(),
-        calls: Calls::default(),
-        user: 0,
-        group: 0,
         memory: QUOTA,
-        is_template: false,
+        ..Program::default()
     }
 }
 

@@ -33,8 +33,8 @@ pub struct Calls {
     pub trace: bool,
 }
 
-/// A program with all that it is given.
-#[derive(Clone, Debug)]
+/// A program with all that it is given. By default nothing, to root.
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Where it lies, as the cell sees it.
     pub path: Vec<u8>,

@@ -19,7 +19,7 @@ use crate::{machine, say};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_kernel::Kernel;
-use pando_launch::{Calls, LaunchError, Program, Root, Terminals};
+use pando_launch::{Calls, LaunchError, Program, Root};
 use pando_machine::PageCount;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -109,17 +109,11 @@ impl Clone {
     /// The words as a program, whose path and so on nobody asks for: it runs already.
     fn program(&self, memory: PageCount) -> Program {
         Program {
-            path: Vec::new(),
-            directory: Vec::new(),
             arguments: self.words.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: host::given(&self.variables),
-            exports: Vec::new(),
-            terminals: Terminals::default(),
             calls: Calls { trace: self.strace, trap: false },
-            user: 0,
-            group: 0,
             memory,
-            is_template: false,
+            ..Program::default()
         }
     }
 }

@@ -2,6 +2,7 @@
 //! What tests of several crates share.
 
 pub mod asm;
+pub mod compile;
 pub mod disk;
 pub mod lab;
 pub mod model;

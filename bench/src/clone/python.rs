@@ -9,7 +9,7 @@ use crate::stage::Stage;
 use crate::{BenchError, Options, Row};
 use pando_image::{Attributes, Builder, Readable, Walk};
 use pando_kernel::Counters;
-use pando_launch::{Calls, LaunchError, Program, Root, Terminals, Volume};
+use pando_launch::{LaunchError, Program, Root, Volume};
 use pando_machine::PageCount;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -190,12 +190,7 @@ fn python(script: &str) -> Program {
         directory: b"/".to_vec(),
         arguments: [PYTHON, "-c", script].map(Into::into).into(),
         environment: vec![format!("PYTHONPATH={MODULES}").into_bytes()],
-        exports: Vec::new(),
-        terminals: Terminals::default(),
-        calls: Calls::default(),
-        user: 0,
-        group: 0,
         memory: QUOTA,
-        is_template: false,
+        ..Program::default()
     }
 }

@@ -13,7 +13,7 @@ use crate::watch::Watch;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, NetworkConfig, OperatorError, Stream};
-use pando_launch::{Calls, Command, Job, Jobs, LaunchError, Program, Terminals};
+use pando_launch::{Command, Job, Jobs, LaunchError, Program};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -84,17 +84,10 @@ impl Cell {
     pub(super) fn start(id: u64, order: Order, kernel: &Arc<Kernel>, template: Arc<Warm>, limit: &Watch) -> Result<Arc<Cell>, Problem> {
         let memory = order.limits.memory.map_or(template.found.memory(), |size| size.pages());
         let program = Program {
-            path: Vec::new(),
-            directory: Vec::new(),
             arguments: order.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
             environment: order.environment.clone(),
-            exports: Vec::new(),
-            terminals: Terminals::default(),
-            calls: Calls::default(),
-            user: 0,
-            group: 0,
             memory,
-            is_template: false,
+            ..Program::default()
         };
         let (since, started) = (Instant::now(), SystemTime::now());
         let cell = program.prepare(kernel, &template.root)?;

@@ -8,8 +8,7 @@ use crate::failure::Failure;
 use crate::host::{self, NoProgram};
 use crate::options::Volume;
 use pando_confine::Paths;
-use pando_launch::{Calls, Program, Terminals};
-use pando_machine::PageCount;
+use pando_launch::Program;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -110,12 +109,9 @@ impl Asked {
             arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
             environment: host::environment(&options.variables),
             exports: self.exports.in_cell(),
-            terminals: Terminals::default(),
-            calls: Calls::default(),
             user: options.user.user,
             group: options.user.group,
-            memory: PageCount(0),
-            is_template: false,
+            ..Program::default()
         }
     }
 

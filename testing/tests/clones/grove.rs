@@ -6,12 +6,12 @@ use pando_kernel::cell::State;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Config, ConsolePort, End, NetworkConfig, NetworkId, Stream};
-use pando_launch::{Calls, Program, Root, Template, Terminals, Volume};
+use pando_launch::{Program, Root, Template, Volume};
 use pando_machine::kvm::Omit;
 use pando_machine::{Nanos, PageCount};
+use pando_testing::compile::compiled;
 use pando_testing::lab::{Lab, kvm_is_there};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 pub const PYTHON: &str = "/usr/bin/python3";
@@ -171,19 +171,8 @@ fn software() -> Volume {
 /// A program that says the random bytes that it was started with. `None`: this machine has no compiler.
 pub fn first_random_bytes() -> Option<PathBuf> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let compile = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clones/programs/first_random_bytes.c");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-random-bytes");
-        let mut compiler = Command::new("gcc");
-        compiler.args(["-O2", "-static", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, &source]);
-        let Ok(output) = compiler.output() else {
-            println!("left out: this test needs gcc");
-            return None;
-        };
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Some(program)
-    };
-    PROGRAM.get_or_init(compile).clone()
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clones/programs/first_random_bytes.c");
+    PROGRAM.get_or_init(|| compiled(&source, Path::new(env!("CARGO_TARGET_TMPDIR")))).clone()
 }
 
 /// A program with its words.
@@ -193,13 +182,8 @@ pub fn program(path: &str, words: &[&str]) -> Program {
         directory: b"/tmp".to_vec(),
         arguments: std::iter::once(&path).chain(words).map(|word| word.as_bytes().to_vec()).collect(),
         environment: [format!("PYTHONPATH={MODULES}"), "PATH=/usr/sbin:/usr/bin:/sbin:/bin".into()].map(String::into_bytes).into(),
-        exports: Vec::new(),
-        terminals: Terminals::default(),
-        calls: Calls::default(),
-        user: 0,
-        group: 0,
         memory: QUOTA,
-        is_template: false,
+        ..Program::default()
     }
 }
 

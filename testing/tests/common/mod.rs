@@ -4,7 +4,7 @@
 use pando_image::{Attributes, Builder, HostFile};
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, ConsolePort, Stream};
-use pando_launch::{Calls, Program, Root, Template, Terminals, Volume};
+use pando_launch::{Calls, Program, Root, Template, Volume};
 use pando_machine::PageCount;
 use pando_testing::lab::Lab;
 use std::path::PathBuf;
@@ -47,13 +47,9 @@ pub fn script(script: &str, memory: PageCount, calls: Calls) -> Program {
         directory: b"/tmp".to_vec(),
         arguments: ["sh", "-c", script].map(|word| word.into()).to_vec(),
         environment: vec![b"PATH=/bin".to_vec()],
-        exports: Vec::new(),
-        terminals: Terminals::default(),
         calls,
-        user: 0,
-        group: 0,
         memory,
-        is_template: false,
+        ..Program::default()
     }
 }
 

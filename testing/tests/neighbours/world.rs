@@ -5,7 +5,7 @@ use pando_image::{Attributes, Builder, Readable, Walk};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Config, End, Kernel, NetworkConfig, NetworkId};
-use pando_launch::{Calls, Jobs, Program, Root, Template, Terminals, Volume};
+use pando_launch::{Jobs, Program, Root, Template, Volume};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_testing::lab::kvm_is_there;
@@ -114,13 +114,8 @@ impl World {
             directory: b"/tmp".to_vec(),
             arguments: ["bash", "-euo", "pipefail", "-c", script].map(|word| word.into()).to_vec(),
             environment: variables.map(|variable| variable.into()).to_vec(),
-            exports: Vec::new(),
-            terminals: Terminals::default(),
-            calls: Calls::default(),
-            user: 0,
-            group: 0,
             memory: QUOTA,
-            is_template: false,
+            ..Program::default()
         }
     }
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Small C programs for cells.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles a C program and links it statically, into a directory. `None`: this machine has no compiler, as an emulated one has none; prints what is left out.
+///
+/// # Panics
+/// It is no proper C.
+#[must_use]
+pub fn compiled(source: &Path, directory: &Path) -> Option<PathBuf> {
+    let program = directory.join(source.file_stem()?);
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O2", "-static", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, source]);
+    let Ok(output) = compiler.output() else {
+        println!("left out: this test needs gcc");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
