@@ -106,6 +106,8 @@ pub struct Process {
     pub stopped: bool,
     /// It has executed a program.
     pub executed: bool,
+    /// It passes for a child of itself, with a number that nobody has.
+    pub passes_for_child: bool,
     /// Its timers.
     pub timers: Timers,
     /// When it started, in nanoseconds of the cell's clock.
@@ -148,6 +150,7 @@ impl Process {
             is_forgotten: false,
             stopped: false,
             executed: false,
+            passes_for_child: false,
             timers: Timers::default(),
             started,
             usage: Usage::default(),
@@ -175,6 +178,7 @@ impl Process {
             is_forgotten: false,
             stopped: false,
             executed: false,
+            passes_for_child: false,
             borrows: false,
             timers: Timers::default(),
             started,

@@ -16,8 +16,11 @@ use std::sync::{Arc, OnceLock};
 
 pub const PYTHON: &str = "/usr/bin/python3";
 pub const SHELL: &str = "/bin/sh";
-/// Python's part of a template, as every root of the command line holds it, and where it lies here.
-const MODULE: &str = include_str!("../../../pando/src/view/parts/pando.py");
+/// Python's and Node's parts of a template, as every root of the command line holds them, and where they lie here.
+const PARTS: [(&str, &str); 2] = [
+    ("pando.py", include_str!("../../../pando/src/view/parts/pando.py")),
+    ("pando.js", include_str!("../../../pando/src/view/parts/pando.js")),
+];
 const MODULES: &str = "/pando";
 /// Directories of the host's software, where they are there.
 const SOFTWARE: [&str; 5] = ["/usr", "/bin", "/lib", "/lib64", "/etc"];
@@ -155,7 +158,9 @@ fn software() -> Volume {
         for top in SOFTWARE.map(Path::new).into_iter().filter(|top| top.exists()) {
             files.host(top.as_os_str().as_encoded_bytes(), top, &walk).expect("everyone may read it");
         }
-        files.file(format!("{MODULES}/pando.py"), Attributes::root(0o644), MODULE).expect("a fresh name");
+        for (name, part) in PARTS {
+            files.file(format!("{MODULES}/{name}"), Attributes::root(0o644), part).expect("a fresh name");
+        }
         for (directory, permissions) in [("/tmp", 0o1777), ("/run", 0o755), ("/var", 0o755), ("/root", 0o700)] {
             files.directory(directory, Attributes::root(permissions)).expect("a fresh name");
         }

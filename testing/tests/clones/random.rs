@@ -2,6 +2,7 @@
 //! No two clones draw the same, whoever is asked.
 
 use crate::grove::{Grove, PYTHON, first_random_bytes, program};
+use pando_launch::Program;
 use pando_machine::PageCount;
 use pando_testing::lab::repetitions;
 use std::collections::HashSet;
@@ -22,23 +23,51 @@ os._exit(0)
 ";
 /// How many things are drawn.
 const SOURCES: usize = 15;
+const NODE_SOURCES: usize = 9;
+
+/// The same for Node, whose generators are its own.
+const NODE: &str = "
+const crypto = require('crypto')
+const { promisify } = require('util')
+const { Worker } = require('worker_threads')
+async function draw () {
+  const worker = new Worker(\"require('worker_threads').parentPort.postMessage(Math.random())\", { eval: true })
+  const drawnByWorker = await new Promise(resolve => worker.once('message', resolve))
+  return [drawnByWorker, (await promisify(crypto.randomBytes)(16)).toString('hex'), Math.random(), crypto.randomBytes(16).toString('hex'), crypto.randomUUID(), crypto.randomInt(2 ** 47), crypto.getRandomValues(new Uint32Array(2)).join(),
+    crypto.generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'der' }).toString('hex'), require('fs').mkdtempSync('/tmp/draw-')]
+}
+draw().then(() => {
+  require('/pando/pando.js').ready()
+  return draw()
+}).then(drawn => console.log(drawn.join(' ')))
+";
 
 #[test]
 fn no_two_clones_draw_the_same_from_any_source() {
-    let clones = repetitions(2, 50, 1000) as usize;
     if first_random_bytes().is_none() {
         return;
     }
-    let Some(mut grove) = Grove::new(PageCount(1 << 18), &[PYTHON, "/usr/lib/python3/dist-packages/numpy"]) else { return };
+    let clones = repetitions(2, 50, 1000) as usize;
+    check(&[PYTHON, "/usr/lib/python3/dist-packages/numpy"], &program(PYTHON, &["-c", SCRIPT]), SOURCES, clones);
+}
+
+#[test]
+fn no_two_clones_of_node_draw_the_same_from_any_source() {
+    check(&["/usr/bin/node"], &program("/usr/bin/node", &["-e", NODE]), NODE_SOURCES, repetitions(2, 5, 100) as usize);
+}
+
+/// Lets so many clones draw from so many sources. Leaves the test out where what it needs is not there.
+fn check(needs: &[&str], program: &Program, sources: usize, clones: usize) {
+    let Some(mut grove) = Grove::new(PageCount(1 << 18), needs) else { return };
     let root = grove.root.clone();
-    let template = grove.freeze(&root, &program(PYTHON, &["-c", SCRIPT]));
-    let mut drawn: Vec<HashSet<String>> = vec![HashSet::new(); SOURCES];
+    let template = grove.freeze(&root, program);
+    let mut drawn: Vec<HashSet<String>> = vec![HashSet::new(); sources];
     for _ in 0..clones {
         let clone = grove.clone(&template, &[]);
         clone.port.close_input();
         let said = grove.said(&clone);
         let words: Vec<&str> = said.split_whitespace().collect();
-        assert_eq!(words.len(), SOURCES, "{said}");
+        assert_eq!(words.len(), sources, "{said}");
         drawn.iter_mut().zip(words).for_each(|(drawn, word)| _ = drawn.insert(word.into()));
     }
     for (source, drawn) in drawn.iter().enumerate() {

@@ -12,23 +12,28 @@ use crate::system::System;
 
 /// What is written to freeze the cell.
 const READY: &[u8] = b"ready";
+/// What is written to be told another number by `getpid` from then on: libraries that ask for it, to find out whether they are in a child, draw anew from the system then, as OpenSSL does.
+const CHILD: &[u8] = b"child";
+/// What ends that.
+const PARENT: &[u8] = b"parent";
 /// What begins a note.
 const NOTE: &[u8] = b"note ";
 /// Bytes of the longest message.
 const MESSAGE_MAX: u64 = 64 << 10;
 
-/// Takes what is written: `ready` freezes the cell where the operator wants a template of it, and then the call returns in each clone; `note LINE` says a line to the operator. Returns
-/// how many bytes were taken: all.
+/// Takes what is written: `ready` freezes the cell where the operator wants a template of it, and then the call returns in each clone; `note LINE` says a line to the operator; `child` makes
+/// the process pass for a child of itself, and `parent` ends that. Returns how many bytes were taken: all.
 ///
 /// # Errors
 /// `EINVAL`: it is something else, or more than a line. `EMSGSIZE`: it is longer than 64 KiB. `EFAULT`, `ENOMEM`, `EINTR`.
 pub fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
     let message = read(ranges)?;
     let line = message.trim_ascii_end();
-    if line == READY {
-        system.ready();
-    } else {
-        say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?;
+    match line {
+        READY => system.ready(),
+        CHILD => system.process.passes_for_child = true,
+        PARENT => system.process.passes_for_child = false,
+        line => say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?,
     }
     Ok(message.len() as u64)
 }

@@ -25,6 +25,8 @@ const CLEAR_NUMBER: u64 = 0x20_0000;
 const DETACHED: u64 = 0x40_0000;
 const CHILD_NUMBER: u64 = 0x100_0000;
 const CLEAR_HANDLERS: u64 = 1 << 32;
+/// What makes a process's number one that no process has: numbers are below it.
+const NOBODY: u64 = 1 << 22;
 /// Namespaces: of mounts, control groups, names, messages, users, processes, networks, and time.
 const NAMESPACES: u64 = 0x7e02_0080;
 
@@ -239,7 +241,8 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
 
 /// `getpid()`.
 pub fn getpid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.process.number.into())
+    let own = u64::from(system.process.number);
+    Ok(if system.process.passes_for_child { own | NOBODY } else { own })
 }
 
 /// `gettid()`.

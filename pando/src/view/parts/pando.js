@@ -2,6 +2,7 @@
 'use strict'
 // Inside a cell of Pando: says when this program is ready to be cloned.
 
+const crypto = require('crypto')
 const fs = require('fs')
 
 function given (what) {
@@ -11,8 +12,7 @@ function given (what) {
 // Says that this program is ready to be cloned. Where a template is wanted, the cell freezes here, and every clone goes on from here, with `process.argv` from its third on and variables of
 // `process.env` of its own. Returns the clone's number; null where nothing was cloned: no template was wanted, or this is no cell.
 //
-// Node has no way to seed its own generators anew: in every clone `Math.random` and all of `crypto` go on where the template's stood, so that clones draw THE SAME numbers, identifiers and keys. What
-// must be secret or different is to be drawn from `exports.randomBytes`, or in a process that is started afterwards.
+// No two clones draw the same: `crypto`, with its keys and TLS, and `Math.random` begin anew in each. What kept `Math.random` under another name, and the realms of `vm`, go on where the template's stood.
 exports.ready = function ready () {
   let device
   try {
@@ -29,13 +29,39 @@ exports.ready = function ready () {
       const equals = variable.indexOf('=')
       process.env[variable.slice(0, equals)] = variable.slice(equals + 1)
     }
-    process.emitWarning('Math.random and crypto draw the same numbers and keys in every clone: use pando.randomBytes', 'PandoWarning')
+    drawAnew(device)
     return number
   } catch (error) {
     if (error.code === 'EAGAIN') return null
     throw error
   } finally {
     fs.closeSync(device)
+  }
+}
+
+// OpenSSL seeds its generators anew where it finds itself in a child, by its number: so this process passes for one while it draws. Node keeps identifiers and integers in store, 128 of those and 1024
+// of these.
+function drawAnew (device) {
+  fs.writeSync(device, 'child')
+  crypto.randomBytes(1)
+  fs.writeSync(device, 'parent')
+  for (let drawn = 0; drawn < 128; drawn++) crypto.randomUUID()
+  for (let drawn = 0; drawn < 1024; drawn++) crypto.randomInt(2)
+  Math.random = uniform()
+}
+
+// Numbers from 0 to 1, of 53 bits each.
+function uniform () {
+  let store = new Uint32Array()
+  let left = 0
+  return function random () {
+    if (left === 0) {
+      store = new Uint32Array(exports.randomBytes(4096).buffer)
+      left = store.length
+    }
+    const high = store[--left] >>> 5
+    const low = store[--left] >>> 6
+    return (high * 2 ** 26 + low) / 2 ** 53
   }
 }
 
