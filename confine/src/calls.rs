@@ -186,7 +186,7 @@ fn conditions(needs: Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError
     Ok(conditions)
 }
 
-/// Sockets of the internet's two families, for connections and datagrams; and their options that a gateway sets.
+/// Sockets of the internet's two families, for connections, datagrams and echoes; and their options that a gateway sets.
 fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     use linux_raw_sys::net;
     /// The bits of a socket's type that are no flags.
@@ -194,8 +194,11 @@ fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     let equal = |index, value: u32| SeccompCondition::new(index, Dword, Eq, value.into());
     let rules = |rules: Result<Vec<SeccompRule>, seccompiler::BackendError>| rules.map_err(|error| ConfineError::Calls(error.into()));
     let kinds = [net::AF_INET, net::AF_INET6].into_iter().flat_map(|family| [net::SOCK_STREAM, net::SOCK_DGRAM].map(|kind| (family, kind)));
-    let made = kinds.map(|(family, kind)| {
-        SeccompRule::new(vec![equal(0, family)?, SeccompCondition::new(1, Dword, MaskedEq(TYPE), kind.into())?, equal(2, 0)?])
+    let of_echoes = [(net::AF_INET, net::IPPROTO_ICMP as u32), (net::AF_INET6, net::IPPROTO_ICMPV6)];
+    let kinds =
+        kinds.map(|(family, kind)| (family, kind, 0)).chain(of_echoes.map(|(family, protocol)| (family, net::SOCK_DGRAM, protocol)));
+    let made = kinds.map(|(family, kind, protocol)| {
+        SeccompRule::new(vec![equal(0, family)?, SeccompCondition::new(1, Dword, MaskedEq(TYPE), kind.into())?, equal(2, protocol)?])
     });
     let of_sockets = [net::SO_LINGER, net::SO_KEEPALIVE].map(|name| (net::SOL_SOCKET, name));
     let of_tcp = [net::TCP_NODELAY, net::TCP_KEEPIDLE, net::TCP_KEEPINTVL, net::TCP_KEEPCNT].map(|name| (net::IPPROTO_TCP as u32, name));

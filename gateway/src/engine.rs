@@ -7,7 +7,7 @@ use crate::listeners::{BindError, Listener, twice};
 use crate::poll::{Handle, Poll, Ready, Token};
 use crate::questions::{Asking, Means, Questions};
 use crate::rules::Rules;
-use crate::splices::{Call, Carried, Splices};
+use crate::splices::{Call, Carried, Splices, obstacle};
 use crate::world::{Refused, Way, World};
 use crate::{Forward, Inside, Protocol, Rule, Station, sockets};
 use pando_stack::{Config, Doorkeeper, Happening, Hearing, Obstacle, Refusal, Stack, TcpOptions, Tuple, Verdict};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::accept_with;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// What the gateway did.
@@ -41,7 +41,7 @@ pub struct Report {
     /// What it did.
     pub counts: Counts,
     /// The first few destinations that it refused.
-    pub refused: Vec<SocketAddr>,
+    pub refused: Vec<Refused>,
 }
 
 /// A gateway that has all that it needs of the host.
@@ -198,6 +198,18 @@ impl Doorkeeper for Outside {
     fn hears(&mut self, local: SocketAddr, remote: SocketAddr) -> Hearing {
         if self.flows.knows(&(local, remote)) || self.world.way(local, self.now).is_some() { Hearing::Heard } else { Hearing::Nobody }
     }
+
+    fn asks(&mut self, local: IpAddr, remote: SocketAddr) -> Result<(), Obstacle> {
+        if !self.world.admit_echo(local, self.now) {
+            return Err(Obstacle::Forbidden);
+        }
+        self.flows.open_echoes(&self.poll, local, remote, self.now).map_err(|errno| {
+            if errno == Errno::ACCESS {
+                self.world.cannot_ask();
+            }
+            obstacle(errno).unwrap_or(Obstacle::Host)
+        })
+    }
 }
 
 impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
@@ -334,8 +346,9 @@ impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
                 }
                 None => {}
             },
+            Happening::Message(message) => flows.ask(&message, *now),
             // Who spoke to the cell is told by nobody on the host's side that it was not heard, as with any router.
-            Happening::Unreachable(_) | Happening::Message(_) => {}
+            Happening::Unreachable(_) => {}
         }
     }
 

@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub(crate) target: Target,
-    /// At this port alone, of TCP and of UDP.
+    /// At this port alone, of TCP and of UDP. Otherwise echoes may be asked for too.
     pub(crate) port: Option<u16>,
 }
 

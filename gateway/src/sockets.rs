@@ -7,8 +7,8 @@ use rustix::net::sockopt::{
     set_ipv6_v6only, set_socket_keepalive, set_socket_linger, set_socket_reuseaddr, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
     set_tcp_nodelay,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
-use std::net::SocketAddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -18,8 +18,11 @@ type Result<T> = std::result::Result<T, Errno>;
 pub(crate) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    socket_with(family, kind, FLAGS, None)
+    socket_with(family(address.ip()), kind, FLAGS, None)
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
 /// Starts to connect to a destination; [`Ready::OUT`](crate::poll::Ready) tells that it is done, or failed.
@@ -47,6 +50,14 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<()> {
 pub(crate) fn datagrams_with(to: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(to, SocketType::DGRAM)?;
     connect(&socket, &to)?;
+    Ok(socket)
+}
+
+/// A socket that asks one destination for echoes, under a number of its own, and hears all answers with that. Refused ([`Errno::ACCESS`]) where the host lets this user ask nobody.
+pub(crate) fn echoes_of(to: IpAddr) -> Result<OwnedFd> {
+    let protocol = if to.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
+    let socket = socket_with(family(to), SocketType::DGRAM, FLAGS, Some(protocol))?;
+    connect(&socket, &SocketAddr::new(to, 0))?;
     Ok(socket)
 }
 

@@ -460,10 +460,15 @@ impl Splice {
 
 /// How a cell is told that the host could not connect.
 fn refusal(errno: Errno) -> Refusal {
+    obstacle(errno).map_or(Refusal::Reset, Refusal::Unreachable)
+}
+
+/// What is in the way, where the host says that something is.
+pub(crate) fn obstacle(errno: Errno) -> Option<Obstacle> {
     match errno {
-        Errno::NETUNREACH | Errno::NETDOWN => Refusal::Unreachable(Obstacle::Network),
-        Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => Refusal::Unreachable(Obstacle::Host),
-        Errno::ACCESS | Errno::PERM => Refusal::Unreachable(Obstacle::Forbidden),
-        _ => Refusal::Reset,
+        Errno::NETUNREACH | Errno::NETDOWN => Some(Obstacle::Network),
+        Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => Some(Obstacle::Host),
+        Errno::ACCESS | Errno::PERM => Some(Obstacle::Forbidden),
+        _ => None,
     }
 }

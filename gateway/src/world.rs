@@ -29,41 +29,88 @@ pub(crate) struct World {
     networks: [Option<Network>; 2],
     learned: Learned,
     /// How many destinations were refused, and the first of them.
-    refused: (u64, Vec<SocketAddr>),
+    refused: (u64, Vec<Refused>),
+    /// The host asks nobody for echoes, and that was told.
+    is_mute: bool,
     /// The first names that were.
     names: Vec<String>,
     /// What of these was not told yet.
     untold: VecDeque<Refused>,
 }
 
-/// What a cell wanted and no rule opens.
+/// What a cell wanted and could not have: no rule opens it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// To speak with somebody.
     Destination(SocketAddr),
+    /// To ask somebody for an echo.
+    Echo(IpAddr),
+    /// To ask anybody for one: it is the host that does not let its user.
+    Echoes,
     /// To ask which addresses a name has. The name is one that can be shown.
     Name(String),
+}
+
+impl std::fmt::Display for Refused {
+    /// Where to; of a question, what it was about.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refused::Destination(to) => to.fmt(formatter),
+            Refused::Echo(to) => write!(formatter, "ping {to}"),
+            Refused::Echoes => formatter.write_str("ping"),
+            Refused::Name(name) => formatter.write_str(name),
+        }
+    }
 }
 
 impl World {
     pub(crate) fn new(rules: Rules, inside: &Inside) -> World {
         let own = [inside.address4.into(), inside.address6.into()];
         let networks = [Network::new(own[0], inside.prefix4), Network::new(own[1], inside.prefix6)];
-        World { rules, own, networks, learned: Learned::default(), refused: (0, Vec::new()), names: Vec::new(), untold: VecDeque::new() }
+        World {
+            rules,
+            own,
+            networks,
+            learned: Learned::default(),
+            refused: (0, Vec::new()),
+            is_mute: false,
+            names: Vec::new(),
+            untold: VecDeque::new(),
+        }
     }
 
     /// What stands behind a destination, if a cell may reach it. What it may not is noted.
     pub(crate) fn way(&mut self, to: SocketAddr, now: u64) -> Option<Way> {
         let way = self.look(to, now);
         if way.is_none() {
-            let (count, told) = &mut self.refused;
-            *count += 1;
-            if told.len() < TOLD && !told.contains(&to) {
-                told.push(to);
-                self.untold.push_back(Refused::Destination(to));
-            }
+            self.refuse(Refused::Destination(to));
         }
         way
+    }
+
+    /// Whether a cell may ask somebody for an echo: where no port is named, so that a rule about one does not open it. What it may not is noted.
+    pub(crate) fn admit_echo(&mut self, to: IpAddr, now: u64) -> bool {
+        let admitted = self.is_open(SocketAddr::new(to, 0), now);
+        if !admitted {
+            self.refuse(Refused::Echo(to));
+        }
+        admitted
+    }
+
+    /// The host lets this user ask nobody for an echo.
+    pub(crate) fn cannot_ask(&mut self) {
+        if !std::mem::replace(&mut self.is_mute, true) {
+            self.untold.push_back(Refused::Echoes);
+        }
+    }
+
+    fn refuse(&mut self, what: Refused) {
+        let (count, told) = &mut self.refused;
+        *count += 1;
+        if told.len() < TOLD && !told.contains(&what) {
+            told.push(what.clone());
+            self.untold.push_back(what);
+        }
     }
 
     /// Whether that is where the gateway takes questions about names.
@@ -80,11 +127,15 @@ impl World {
             let loopback = if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
             return self.rules.admit_host(to.port()).then(|| Way::Host(SocketAddr::new(loopback, to.port())));
         }
+        (to.port() != 0 && self.is_open(to, now)).then_some(Way::Host(to))
+    }
+
+    fn is_open(&self, to: SocketAddr, now: u64) -> bool {
+        let address = to.ip();
         // Who lives next door has no need of the gateway.
         let is_inside = self.networks.iter().flatten().any(|network| network.contains(address));
         let is_named = |rule: &Rule| self.learned.has(address, now, rule);
-        let is_open = to.port() != 0 && !is_inside && self.rules.admit(to, is_named, is_the_hosts);
-        is_open.then_some(Way::Host(to))
+        !is_inside && self.rules.admit(to, is_named, is_the_hosts)
     }
 
     /// Whether a cell may ask for a name. One that it may not is noted, if it is somebody's and can be shown.
@@ -114,7 +165,7 @@ impl World {
     }
 
     /// How many destinations were refused, and the first of them.
-    pub(crate) fn refused(&self) -> (u64, Vec<SocketAddr>) {
+    pub(crate) fn refused(&self) -> (u64, Vec<Refused>) {
         self.refused.clone()
     }
 }
@@ -170,10 +221,15 @@ mod tests {
         let (count, told) = world.refused();
         assert_eq!((count, told.len()), (2, 2));
         assert!(!world.admit_name("a\u{1b}[2Jb") && !world.admit_name("1.0.0.10.in-addr.arpa"));
-        assert_eq!(
-            std::iter::from_fn(|| world.untold()).collect::<Vec<_>>(),
-            told.into_iter().map(Refused::Destination).collect::<Vec<_>>()
-        );
+        assert_eq!(std::iter::from_fn(|| world.untold()).collect::<Vec<_>>(), told);
+    }
+
+    #[test]
+    fn a_rule_about_a_port_opens_no_echoes() {
+        let mut world = world(&["8.8.8.8:443", "1.1.1.1", "host"]);
+        let mut echo = |to: &str| world.admit_echo(to.parse().expect("an address"), 0);
+        assert!(echo("1.1.1.1") && !echo("8.8.8.8") && !echo("127.0.0.1") && !echo("10.77.0.9"));
+        assert_eq!(world.untold(), Some(Refused::Echo([8, 8, 8, 8].into())));
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub const QUEUE_FRAMES: usize = 8192;
 /// Bytes that wait for somebody who listens to a network, each frame with a part for itself: what a disk may fall behind by, at a gigabyte a second.
 pub const LISTENER_BYTES: usize = 64 << 20;
 
-/// Frames that one look at a cell's card puts into queues, a frame for everybody as many as there are ports: about a millisecond under the lock.
+/// Frames that one look at a cell's card, or a station at once, puts into queues, a frame for everybody as many as there are ports: about a millisecond under the lock.
 pub const CARD_PIECE: usize = 4096;
 
 /// Bytes that are on their way on one link.

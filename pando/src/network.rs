@@ -224,18 +224,25 @@ fn tap(name: &str) -> Result<Tap, Failure> {
 
 /// What to do about what was refused, if it can be opened.
 fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String> {
-    let to = match refused {
+    let (address, to, port) = match refused {
         Refused::Name(name) => return Some(format!("{program}: asking for {name} is not allowed: add --allow {name}")),
-        Refused::Destination(to) => to,
+        Refused::Echoes => {
+            return Some(format!(
+                "{program}: this host does not let you ping: root allows everybody to with `sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"`"
+            ));
+        }
+        Refused::Destination(to) => (to.ip(), to.to_string(), Some(to.port())),
+        Refused::Echo(to) => (*to, to.to_string(), None),
     };
-    let (is_router, is_neighbour) = match to.ip() {
+    let (is_router, is_neighbour) = match address {
         IpAddr::V4(address) => (address == router.v4, address.octets()[..2] == router.v4.octets()[..2]),
         IpAddr::V6(address) => (address == router.v6, address.segments()[..4] == router.v6.segments()[..4]),
     };
-    match to.port() {
-        port if is_router => Some(format!("{program}: {to} is not allowed: add --allow host:{port}")),
-        _ if is_neighbour || to.ip().is_multicast() => None,
-        _ => Some(format!("{program}: {to} is not allowed: add --allow {to}")),
+    match port {
+        Some(port) if is_router => Some(format!("{program}: {to} is not allowed: add --allow host:{port}")),
+        _ if is_neighbour || address.is_multicast() => None,
+        Some(_) => Some(format!("{program}: {to} is not allowed: add --allow {to}")),
+        None => Some(format!("{program}: ping {to} is not allowed: add --allow {to}")),
     }
 }
 

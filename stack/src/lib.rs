@@ -67,6 +67,7 @@ mod window;
 mod words;
 
 pub use config::{Config, KeepAlive, TcpOptions};
+pub use network::mask;
 pub use outlet::{Outbox, Outlet, Station};
 pub use packet::sum;
 pub use stack::Stack;

@@ -87,6 +87,7 @@ impl Stack {
                 self.say_icmp4(packet.destination, packet.source, &answer, 64, context.from, context.outlet);
                 return Some(());
             }
+            Icmpv4Message::EchoRequest => return self.hear_question(packet, context),
             Icmpv4Message::DstUnreachable => (obstacle4(message.msg_code()), message.data()),
             Icmpv4Message::TimeExceeded => (Obstacle::TooFar, message.data()),
             _ => return None,
@@ -110,6 +111,7 @@ impl Stack {
                         self.counts.sent += u64::from(is_said);
                         Some(())
                     }
+                    Icmpv6Repr::EchoRequest { .. } => self.hear_question(packet, context),
                     Icmpv6Repr::Ndisc(talk) => self.hear_neighbour(packet, &talk, context),
                     _ => None,
                 };
@@ -123,6 +125,20 @@ impl Stack {
         let mtu = packet.payload.get(4..8).filter(|_| obstacle == Obstacle::TooLong).and_then(|mtu| mtu.first_chunk().copied());
         let (kind, code) = (message.msg_type().into(), message.msg_code());
         self.hear_obstacle(quoted, Complaint { obstacle, from: packet.source, kind, code, mtu: mtu.map_or(0, u32::from_be_bytes) })
+    }
+
+    /// Somebody is asked for an echo who is not this stack, and is not beside it.
+    fn hear_question(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
+        let number = packet.payload.get(4..6).filter(|_| context.audience == Audience::Own)?;
+        let remote = SocketAddr::new(packet.source, u16::from_be_bytes([number[0], number[1]]));
+        match context.doorkeeper.asks(packet.destination, remote) {
+            Ok(()) => {
+                let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
+                self.news.post(Happening::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
+            }
+            Err(obstacle) => self.send_back(packet, obstacle, context.from, context.outlet),
+        }
+        Some(())
     }
 
     /// A neighbour asks who has an address, or says that it has one. Hops of 255 say that it is a neighbour.

@@ -139,3 +139,19 @@ pub(crate) fn solicited(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0xff, a, b, c])
 }
+
+/// The bits of an IPv4 prefix.
+pub fn mask(prefix: u8) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mask;
+
+    #[test]
+    fn a_prefix_is_so_many_bits() {
+        let octets = [0, 8, 16, 32, 99].map(|prefix| mask(prefix).octets());
+        assert_eq!(octets, [[0; 4], [255, 0, 0, 0], [255, 255, 0, 0], [255; 4], [255; 4]]);
+    }
+}

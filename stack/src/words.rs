@@ -38,7 +38,7 @@ pub enum Happening {
     Datagram(Datagram),
     /// Somebody on the way says that a datagram or a message did not arrive.
     Unreachable(Notice),
-    /// A message arrived, and the doorkeeper overhears them.
+    /// A message arrived, and the doorkeeper overhears them; or a question for an echo that it asks of somebody else.
     Message(Message),
 }
 
@@ -124,6 +124,15 @@ pub trait Doorkeeper {
 
     /// Whether somebody has this port of UDP, and has room for a datagram. Otherwise the sender is told, unless the datagram was for all.
     fn hears(&mut self, local: SocketAddr, remote: SocketAddr) -> Hearing;
+
+    /// Whether somebody is asked for an echo at an address for which this stack stands in ([`Config::any_address`](crate::Config::any_address)): the question is then a
+    /// [`Happening::Message`]. Otherwise who asks is told what is in the way. `remote` has the question's number where others have a port.
+    ///
+    /// # Errors
+    /// Nobody is asked, for this reason.
+    fn asks(&mut self, _local: IpAddr, _remote: SocketAddr) -> Result<(), Obstacle> {
+        Err(Obstacle::Host)
+    }
 
     /// Whether the user wants to know of every message of ICMP that arrives, whatever the stack does about it.
     fn overhears(&mut self) -> bool {

@@ -3,7 +3,9 @@
 
 use crate::wire::{End, cable};
 use pando_gateway::{Forward, Gateway, Handle, Inside, Outlet, Report, Rule, Station};
-use pando_stack::{Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, Obstacle, Stack, TcpOptions, Tuple, Verdict};
+use pando_stack::{
+    Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, Message, Obstacle, Stack, TcpOptions, Tuple, Verdict,
+};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::JoinHandle;
@@ -191,6 +193,15 @@ impl Cell {
         let datagram = Datagram { local: SocketAddr::new(address, port), remote: to, bytes: bytes.to_vec(), hops: 64 };
         let now = self.now();
         self.stack.send_datagram(&datagram, now, &mut self.end).expect("there is a way");
+    }
+
+    /// Asks for an echo, under a number.
+    pub fn ask(&mut self, number: u16, to: IpAddr) {
+        let (local, kind): (IpAddr, u8) = if to.is_ipv4() { (CELL.into(), 8) } else { (CELL6.into(), 128) };
+        let mut bytes = [&[kind, 0, 0, 0], &number.to_be_bytes()[..], &[0, 1], b"a question"].concat();
+        pando_stack::sum(local, to, &mut bytes);
+        let now = self.now();
+        self.stack.send_message(&Message { local, remote: to, bytes, hops: 64 }, now, &mut self.end).expect("there is a way");
     }
 
     /// Lives until something is so.

@@ -3,6 +3,7 @@
 
 use crate::cell::{CELL, Cell, GATEWAY};
 use crate::pattern;
+use pando_gateway::Refused;
 use pando_stack::{Failure, Obstacle};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -83,7 +84,7 @@ fn what_no_rule_opens_is_out_of_reach() {
         assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Obstacle::Forbidden)), "{to}");
     }
     let report = cell.stop();
-    assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&own)));
+    assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&Refused::Destination(own))));
 }
 
 #[test]

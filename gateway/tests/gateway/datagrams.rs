@@ -47,6 +47,19 @@ fn what_no_rule_opens_is_out_of_reach() {
 }
 
 #[test]
+fn who_may_not_be_asked_for_an_echo_is_out_of_reach() {
+    let mut cell = Cell::new(&["198.51.100.7:80".into(), "198.51.100.8".into()], &[], &[]);
+    for to in ["198.51.100.7", "8.8.8.8", "2606:4700::1111"].map(|to| to.parse().expect("an address")) {
+        cell.ask(7, to);
+        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Obstacle::Forbidden, "{to}");
+    }
+    let report = cell.stop();
+    let refused: Vec<String> = report.refused.iter().map(ToString::to_string).collect();
+    assert_eq!(refused, ["ping 198.51.100.7", "ping 8.8.8.8", "ping 2606:4700::1111"]);
+    assert_eq!((report.counts.refused, report.counts.datagrams.out), (3, 0));
+}
+
+#[test]
 fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
     let mut cell = Cell::new(&[], &["0:53/udp"], &[]);
     cell.hear_at(53);

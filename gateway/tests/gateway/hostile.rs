@@ -52,6 +52,7 @@ fn nonsense_from_a_cell_ends_no_gateway() {
     cell.send(5000, SocketAddr::new(GATEWAY.into(), udp), b"a question");
     cell.until(|cell| cell.datagrams.pop());
     cell.send(5000, SocketAddr::new(GATEWAY.into(), 53), &[0; 40]);
+    cell.ask(7, [198, 51, 100, 7].into());
     let closed = cell.connect_host(1);
     assert!(cell.until_over(closed).is_some());
     // One that stays open, so that frames fit into something.

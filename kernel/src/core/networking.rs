@@ -5,6 +5,7 @@ use super::{Kernel, OperatorError, Shared};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
 use crate::device::card::Card;
+use crate::limits::CARD_PIECE;
 use crate::network::address::{self, Addresses};
 use crate::network::link::Link;
 use crate::network::{ListenerId, NetworkConfig, NetworkId, PortId};
@@ -99,19 +100,26 @@ pub struct Station {
 }
 
 impl Station {
-    /// Sends frames, one after the other, under one lock. Nobody hears them once the kernel is gone.
+    /// Sends frames, one after the other, as many under one lock as a cell's card sends in one look. Nobody hears them once the kernel is gone.
     pub fn send(&self, frames: impl IntoIterator<Item = Bytes>) {
-        let Some(shared) = self.shared.upgrade() else { return };
-        let now = shared.machine.now();
-        let mut state = shared.lock();
-        let next = state.networks.next_arrival();
-        for frame in frames {
-            state.networks.send(self.port, frame, now);
-        }
-        state.wake_receivers();
-        // Who sleeps until something arrives must know that this will be sooner.
-        if std::mem::take(&mut state.woken) || state.networks.next_arrival() < next {
-            shared.announce(&state);
+        let mut frames = frames.into_iter().peekable();
+        while frames.peek().is_some()
+            && let Some(shared) = self.shared.upgrade()
+        {
+            let now = shared.machine.now();
+            let mut state = shared.lock();
+            let next = state.networks.next_arrival();
+            let mut budget = CARD_PIECE;
+            while budget > 0
+                && let Some(frame) = frames.next()
+            {
+                budget = budget.saturating_sub(state.networks.send(self.port, frame, now));
+            }
+            state.wake_receivers();
+            // Who sleeps until something arrives must know that this will be sooner.
+            if std::mem::take(&mut state.woken) || state.networks.next_arrival() < next {
+                shared.announce(&state);
+            }
         }
     }
 

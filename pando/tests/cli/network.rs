@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Networks at the command line: what is refused, and why; and that a cell runs with each.
 
-use crate::case::{Case, PANDO, pando, text};
+use crate::case::{Case, Input, PANDO, finish, pando, text};
 use pando_testing::lab::kvm_is_there;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -248,6 +248,51 @@ fn ping_says_that_nobody_is_there() {
             assert!(status == 1 && said.contains(&format!("icmp_seq=1 {told}")) && said.contains("+1 errors"), "{host}: {said}");
         }
     }
+}
+
+/// A host with addresses of documentation for the world outside, of which its users may ask for echoes if `groups` says so.
+fn pings_of_a_host(groups: &str, script: &str) -> Option<(String, String)> {
+    let before = format!(
+        "set -e; ip link set lo up; ip addr add 198.51.100.7/32 dev lo; ip addr add 2001:db8::7/128 dev lo nodad; echo {groups} > /proc/sys/net/ipv4/ping_group_range"
+    );
+    let unshared = |script: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--net", "sh", "-c", script]).env("PANDO", PANDO);
+        finish(command, Input::Nothing)
+    };
+    if !kvm_is_there() || unshared(&before).status != 0 {
+        println!("left out: no network of its own: that needs root and iproute2");
+        return None;
+    }
+    let outcome = unshared(&format!("{before}; {script}"));
+    Some((text(&outcome.output).to_owned(), outcome.errors))
+}
+
+#[test]
+fn ping_reaches_the_world_as_far_as_it_is_opened() {
+    let script = r#"run() { "$PANDO" run --allow 198.51.100.7 --allow 2001:db8::7 --allow 198.51.100.8 --allow 198.51.100.9:80 "$@" || true; }
+        run -u 1000 /usr/bin/ping -c 2 -i 0.01 -s 9000 198.51.100.7
+        run /usr/bin/ping -c 1 2001:db8::7
+        run /usr/bin/ping -c 1 198.51.100.8
+        run /usr/bin/ping -c 1 198.51.100.9"#;
+    let Some((told, errors)) = pings_of_a_host("0 2147483647", script) else { return };
+    let parts: Vec<&str> = told.split("PING ").skip(1).collect();
+    assert!(
+        parts[0].contains("9008 bytes from 198.51.100.7: icmp_seq=1 ttl=64") && parts[0].contains("2 received, 0% packet loss"),
+        "{told}"
+    );
+    assert!(parts[1].contains("64 bytes from 2001:db8::7: icmp_seq=1 ttl=64") && parts[1].contains("1 received, 0% packet loss"), "{told}");
+    assert!(parts[2].contains("icmp_seq=1 Destination Net Unreachable"), "{told}");
+    assert!(parts[3].contains("icmp_seq=1 Packet filtered"), "{told}");
+    assert_eq!(errors, "pando: /usr/bin/ping: ping 198.51.100.9 is not allowed: add --allow 198.51.100.9\n");
+}
+
+#[test]
+fn who_may_not_ping_on_the_host_is_told_what_lets_them() {
+    let script = r#""$PANDO" run --allow 198.51.100.7 /usr/bin/ping -c 1 198.51.100.7"#;
+    let Some((told, errors)) = pings_of_a_host("1 0", script) else { return };
+    assert!(told.contains("icmp_seq=1 Packet filtered"), "{told}");
+    assert!(errors.contains("this host does not let you ping") && errors.contains("net.ipv4.ping_group_range="), "{errors}");
 }
 
 #[test]

@@ -8,8 +8,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pando_rt::registers;
 use pando_rt::user as memory;
+use pando_stack::mask;
 
-use super::interfaces::{ERROR, HEADER, mask};
+use super::interfaces::{ERROR, HEADER};
 use crate::errno::Errno;
 use crate::files::socket::names::{CARD, LOOPBACK};
 use crate::files::socket::outside::{Host, Outside};

@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use pando_rt::registers;
 use pando_rt::user::{self as memory, UserRange};
+use pando_stack::mask;
 
 use super::changes;
 use crate::credentials::capabilities::NET_ADMIN;
@@ -95,11 +96,6 @@ impl Interface {
         let (host, prefix) = self.host4().filter(|_| self.index != LOOPBACK)?;
         Some(Ipv4Addr::from_bits(host.to_bits() | !mask(prefix).to_bits()))
     }
-}
-
-/// The bits of a prefix.
-pub(super) fn mask(prefix: u8) -> Ipv4Addr {
-    Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or_default())
 }
 
 /// Takes a question about interfaces, and puts the answers into the socket's own queue.
@@ -325,15 +321,4 @@ fn told(request: u32, argument: u64, outside: &Outside) -> Result<u64, Errno> {
     }
     memory::write(argument.wrapping_add(NAME as u64), &bytes)?;
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::mask;
-    use core::net::Ipv4Addr;
-
-    #[test]
-    fn a_prefix_is_so_many_bits() {
-        assert_eq!([0, 8, 16, 32, 99].map(mask), [[0; 4], [255, 0, 0, 0], [255, 255, 0, 0], [255; 4], [255; 4]].map(Ipv4Addr::from));
-    }
 }
