@@ -27,6 +27,9 @@ pub const PIECE_PAGES: u64 = 512;
 /// Pages of which a template remembers that its clones touch them: 64 MiB.
 pub const LESSON_PAGES: usize = 1 << 14;
 
+/// Clones that a template remembers to have learned from: enough for most of them to mean something.
+pub const LESSONS: usize = 9;
+
 /// How many of those that are written are copied at a fault on one of them, at least: as many as take as long as the fault.
 pub const FORESEEN_LEAST: usize = 32;
 

@@ -8,7 +8,7 @@ use super::Cell;
 use super::registers::KEPT_PAGES;
 use crate::memory::copy::Behalf;
 use crate::memory::entry::View;
-use crate::memory::lesson::Touch;
+use crate::memory::expected::Burst;
 use crate::memory::obstacle::Obstacle;
 use crate::memory::spaces::Stretch;
 use crate::memory::tree::Count;
@@ -53,7 +53,7 @@ pub enum Operation {
     /// Something with memory.
     Memory(MemoryCall),
     /// Copy pages that are about to be written.
-    Foresee(Vec<Touch>),
+    Foresee(Burst),
 }
 
 /// A hypercall about memory that was checked.

@@ -180,8 +180,7 @@ impl State {
                         cell.unconfirmed = Some(Write { instruction, address: exception.address, replaced });
                     }
                     if access == Access::Write {
-                        let soon = cell.memory.expected_after(exception.address);
-                        cell.operation = (!soon.is_empty()).then_some(Operation::Foresee(soon));
+                        cell.operation = cell.memory.expected_after(exception.address).map(Operation::Foresee);
                     }
                     cell.counters.faults += 1;
                     cell.spurious = (0, 0);
@@ -262,13 +261,13 @@ impl State {
                 Next::Resume
             }
             Operation::Memory(call) => self.memory_call(id, call),
-            Operation::Foresee(mut soon) => {
+            Operation::Foresee(mut burst) => {
                 let (occupant, frames) = self.running(id);
-                occupant.cell.memory.own_expected(frames, &mut soon);
-                if soon.is_empty() {
+                occupant.cell.memory.own_expected(frames, &mut burst);
+                if burst.is_empty() {
                     return Next::Resume;
                 }
-                occupant.cell.operation = Some(Operation::Foresee(soon));
+                occupant.cell.operation = Some(Operation::Foresee(burst));
                 Next::Again
             }
         }

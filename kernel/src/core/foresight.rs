@@ -4,11 +4,12 @@
 use super::{Kernel, OperatorError};
 use crate::cell::{CellId, State as CellState};
 use crate::memory::copy::CopyError;
-use crate::memory::lesson::Expected;
+use crate::memory::expected::Expected;
 use pando_machine::PageCount;
 
 impl Kernel {
-    /// Lets a template learn what its clones touch from this one, which has not started: once it has ended, later clones are given copies of the pages that it wrote before they write them. What was learned before is forgotten.
+    /// Lets a template learn what its clones touch from this one, which has not started: once it has ended, later clones are given copies of the pages that it wrote before they write them. Of a template that has learned from several clones (from
+    /// the last nine, if they were more) they are given what most of those wrote. What an imported one expects counts as one.
     ///
     /// # Errors
     /// The clone was started before, or one of the two does not live.
@@ -32,10 +33,21 @@ impl Kernel {
         self.expected_of(template).map(|expected| PageCount(expected.touches().len() as u64))
     }
 
+    /// Works out what clones of a template are expected to touch, if it has learned since that was last done: without the lock, for it takes milliseconds.
+    pub(super) fn weigh_lessons(&self, template: CellId) {
+        let news = self.shared.lock().living(template).and_then(|(occupant, _)| occupant.cell.memory.lessons.unweighed());
+        let Some((heard, lessons)) = news else { return };
+        let expected = Expected::of(&lessons);
+        if let Some((occupant, _)) = self.shared.lock().living(template) {
+            occupant.cell.memory.lessons.conclude(heard, expected);
+        }
+    }
+
     fn expected_of(&self, template: CellId) -> Result<Expected, OperatorError> {
+        self.weigh_lessons(template);
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(template).ok_or(OperatorError::NoSuchCell)?;
-        Ok(occupant.cell.memory.expected.clone())
+        Ok(occupant.cell.memory.lessons.expected().clone())
     }
 
     /// Makes what clones of a template are expected to touch present in the template, so that they share it, and reads the blocks of disks that this takes. For a template that was imported.
@@ -56,7 +68,7 @@ impl Kernel {
     /// # Errors
     /// Somebody else has started or ended it.
     pub(super) fn copy_expected(&self, clone: CellId) -> Result<(), OperatorError> {
-        let mut first = self.build(clone, |cell, _| Ok(cell.memory.foreseen.first()))?;
+        let Some(mut first) = self.build(clone, |cell, _| Ok(cell.memory.foreseen.first()))? else { return Ok(()) };
         while !first.is_empty() {
             self.build(clone, |cell, frames| {
                 cell.memory.own_expected(frames, &mut first);

@@ -178,7 +178,7 @@ impl Kernel {
         }
     }
 
-    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size, and a copy of each page that it is expected to write first ([`Kernel::teach`]). The clone does not run yet.
+    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size. The clone does not run yet.
     ///
     /// # Errors
     /// The source runs or waits for its turn, or there are too many cells.
@@ -186,6 +186,7 @@ impl Kernel {
         if quota.0 < MIN_QUOTA {
             return Err(OperatorError::QuotaTooSmall(quota));
         }
+        self.weigh_lessons(source);
         let mut state = self.shared.lock();
         let source_state = state.living(source).map(|(occupant, _)| occupant.cell.state).ok_or(OperatorError::NoSuchCell)?;
         if !matches!(source_state, CellState::Frozen | CellState::New | CellState::Idle { .. }) {
@@ -201,8 +202,6 @@ impl Kernel {
             occupant.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
         let allowance = occupant.allowance;
         state.settle_in(Occupant { cell, console, channel, control: None, card: None, allowance });
-        drop(state);
-        self.copy_expected(id)?;
         Ok(id)
     }
 
@@ -374,11 +373,12 @@ impl Kernel {
         self.build(id, |cell, _| Ok(cell.context.registers))
     }
 
-    /// Starts a cell that was built or cloned: the gatekeeper decides when it is let in.
+    /// Starts a cell that was built or cloned: the gatekeeper decides when it is let in. O(1) and, of a clone, a copy of each page that it is expected to write first ([`Kernel::teach`]).
     ///
     /// # Errors
     /// It was started before, or is a template.
     pub fn start(&self, id: CellId) -> Result<(), OperatorError> {
+        self.copy_expected(id)?;
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         if occupant.cell.state != CellState::New {

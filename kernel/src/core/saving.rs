@@ -15,7 +15,7 @@ use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
 use crate::memory::furnish::trees;
 use crate::memory::image::MemoryImage;
-use crate::memory::lesson::Expected;
+use crate::memory::lesson::Lessons;
 use crate::memory::listing::{Listing, Source};
 use crate::memory::{AccountId, DiskId};
 use pando_machine::{FRAME_SIZE, PageCount};
@@ -63,6 +63,7 @@ impl Kernel {
 
     /// What a template is, without its memory, and a clone of that.
     fn begin_export(&self, id: CellId) -> Result<(CellImage, Snapshot<'_>), OperatorError> {
+        self.weigh_lessons(id);
         let account = self.shared.lock().frames.open_account(PageCount(0));
         let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
         // Let go of before the snapshot, which takes the lock then.
@@ -78,8 +79,7 @@ impl Kernel {
             kept: occupant.cell.kept(frames)?,
             memory: MemoryImage::default(),
         };
-        let mut memory = occupant.cell.memory.clone_set(frames, account);
-        memory.expected = occupant.cell.memory.expected.clone();
+        let memory = occupant.cell.memory.clone_set(frames, account);
         let listing = snapshot.listing.insert(Listing::new(memory, KEPT_PAGES));
         snapshot.disk = listing.backing().and_then(|disk| state.disk(disk));
         drop(state);
@@ -165,13 +165,13 @@ impl Kernel {
                 self.build(id, |cell, frames| Ok(cell.memory.furnish_piece(frames, index, &mut extents)?))?;
             }
         }
-        let expected = Expected::new(image.memory.expected.clone());
+        let lessons = Lessons::of(image.memory.expected.clone());
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         occupant.console = Console::new(waker(&self.shared, id)).at_places(image.console);
         occupant.channel = image.channel.map(|places| Box::new(Console::channel(waker(&self.shared, id)).at_places(places)));
         occupant.cell.carry(image.carried.clone());
-        occupant.cell.memory.expected = expected;
+        occupant.cell.memory.lessons = lessons;
         occupant.cell.is_template = true;
         occupant.cell.state = CellState::Frozen;
         Ok(())

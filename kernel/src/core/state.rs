@@ -9,7 +9,6 @@ use crate::device::console::Console;
 use crate::device::disk::Disk;
 use crate::limits::{FEW_ALARMS, MAX_CELLS, SWEEP_PIECE};
 use crate::memory::copy::CopyError;
-use crate::memory::lesson::Expected;
 use crate::memory::sweep::Hand;
 use crate::memory::{DiskId, Frames, Shortage, SpaceSet};
 use crate::network::{Networks, Owner};
@@ -423,13 +422,13 @@ impl State {
         self.news = true;
     }
 
-    /// Lets a template expect what a clone has touched that was to teach it.
+    /// Tells a template what a clone has touched that was to teach it.
     fn learn(&mut self, cell: &mut Cell) {
         let lesson = cell.memory.end_lesson().zip(cell.teaches.take());
         if let Some((lesson, template)) = lesson
             && let Some((occupant, _)) = self.living(template)
         {
-            occupant.cell.memory.expected = Expected::new(lesson);
+            occupant.cell.memory.lessons.add(lesson);
         }
     }
 

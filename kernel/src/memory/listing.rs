@@ -111,7 +111,7 @@ impl Listing {
             segments,
             disks: self.memory.attached().map(|(_, blocks)| blocks).collect(),
             contents: self.contents.numbers.len() as u64,
-            expected: self.memory.expected.lesson(),
+            expected: self.memory.foreseen.lesson(),
         }
     }
 

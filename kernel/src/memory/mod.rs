@@ -33,6 +33,7 @@ mod books;
 pub mod copy;
 pub mod edit;
 pub mod entry;
+pub(crate) mod expected;
 pub mod fault;
 mod forks;
 pub mod frames;

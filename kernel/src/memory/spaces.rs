@@ -6,10 +6,11 @@ use super::account::AccountId;
 use super::block::{Block, DiskId};
 use super::copy::{Behalf, CopyError};
 use super::entry::Entry;
+use super::expected::Foreseen;
 use super::fault::{Access, Fault};
 use super::forks::Place;
 use super::frames::{Frames, Shortage};
-use super::lesson::{Expected, Lesson};
+use super::lesson::{Lesson, Lessons};
 use super::obstacle::Obstacle;
 use super::space::{Part, Space};
 use super::tree::{Count, Found, Tree};
@@ -58,10 +59,10 @@ pub struct SpaceSet {
     pub(super) current: SpaceIndex,
     /// What was touched, where it is to teach what a clone touches.
     pub(super) lesson: Option<Lesson>,
-    /// What clones are expected to touch.
-    pub(crate) expected: Expected,
-    /// What this is expected to touch, as a clone.
-    pub(crate) foreseen: Expected,
+    /// What clones have taught.
+    pub(crate) lessons: Lessons,
+    /// What this is expected to write, as a clone.
+    pub(crate) foreseen: Foreseen,
 }
 
 impl SpaceSet {
@@ -77,8 +78,8 @@ impl SpaceSet {
             backing: None,
             current: SpaceIndex(0),
             lesson: None,
-            expected: Expected::default(),
-            foreseen: Expected::default(),
+            lessons: Lessons::default(),
+            foreseen: Foreseen::default(),
         };
         set.create_space(frames).expect("the first space is within every limit");
         set
@@ -534,8 +535,8 @@ impl SpaceSet {
             backing: self.backing,
             current: self.current,
             lesson: None,
-            expected: Expected::default(),
-            foreseen: self.expected.clone(),
+            lessons: Lessons::default(),
+            foreseen: Foreseen::new(self.lessons.expected().clone()),
         }
     }
 

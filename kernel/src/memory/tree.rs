@@ -143,7 +143,7 @@ impl Tree {
         end
     }
 
-    /// Another handle on the same memory, copy-on-write on both sides. O(1).
+    /// Another handle on the same memory, copy-on-write on both sides. Both are sealed, and a sealed tree owns nothing: whoever writes copies the top first. O(1).
     pub fn clone_tree(&mut self, frames: &mut Frames) -> Tree {
         if let Some(top) = self.top {
             frames.hold(top);
@@ -152,7 +152,7 @@ impl Tree {
                 self.version = frames.next_number();
             }
         }
-        // It owns no table any more.
+        // So there is no table of its own that a CPU could know.
         self.is_shown.set(false);
         Tree { top: self.top, sealed: self.sealed, version: frames.next_number(), is_shown: Cell::new(false) }
     }

@@ -144,3 +144,49 @@ fn what_is_written_before_a_clone_waits_is_copied_before_it_runs() {
         assert_eq!(lab.kernel.free(), free);
     }
 }
+
+#[test]
+fn of_several_lessons_counts_what_most_hold() {
+    const LATE: [u64; 3] = [COUNT - EARLY, 10, 200];
+    for mut lab in Lab::both() {
+        let id = writer(&mut lab, false);
+        let plain = LATE.map(|late| written(&mut lab, id, [EARLY, late], false).0);
+        let mut expected = Vec::new();
+        for (late, plain) in LATE.into_iter().zip(plain) {
+            assert_eq!(written(&mut lab, id, [EARLY, late], true).0, plain, "who teaches is treated as if nobody had");
+            expected.push(lab.kernel.expected(id).expect("it lives").0);
+        }
+        assert!(expected[1] < expected[2] && expected[2] < expected[0], "{expected:?}: of two both, of three two");
+        let most = written(&mut lab, id, [EARLY, LATE[2]], false).0;
+        let one = written(&mut lab, id, [EARLY, LATE[0]], false).0;
+        assert!(most <= 8 && one >= COUNT - EARLY - LATE[2], "{most} and {one} faults");
+        lab.kernel.end(id, End::Killed).expect("it is frozen");
+    }
+}
+
+#[test]
+fn what_is_expected_never_takes_the_last_memory() {
+    for (mut lab, large) in [false, true].into_iter().flat_map(|large| Lab::both().into_iter().map(move |lab| (lab, large))) {
+        let id = writer(&mut lab, large);
+        written(&mut lab, id, [COUNT - 1, 1], true);
+        let is_short = |quota: u64| {
+            let clone = lab.kernel.clone_cell(id, PageCount(quota)).expect("it is frozen");
+            lab.kernel.start(clone).expect("it was not started before");
+            let used = lab.kernel.inspect(clone).expect("it lives").2.used;
+            lab.kernel.end(clone, End::Killed).expect("it lives");
+            lab.kernel.collect(clone);
+            assert!(used.0 <= quota / 4 * 3, "{used:?} of {quota}");
+            used.0 < COUNT
+        };
+        assert!([300, 600, 1200].into_iter().all(is_short) && !is_short(ROOM.0));
+        // The rest of the machine goes to others, but for less than what is kept back.
+        let free = lab.kernel.free();
+        let glutton = lab.kernel.create(CellConfig { quota: free, host_name: "glutton".into() }).expect("room for a cell");
+        let data = MapFlags { eager: true, ..MapFlags::lazy(Permissions::READ_WRITE) };
+        lab.kernel.map(glutton, DATA, PageCount(free.0 - 600), data).expect("that much is free");
+        let free = lab.kernel.free();
+        assert!(is_short(ROOM.0), "{free:?}");
+        lab.kernel.end(glutton, End::Killed).expect("it lives");
+        lab.kernel.end(id, End::Killed).expect("it is frozen");
+    }
+}
