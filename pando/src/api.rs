@@ -82,6 +82,8 @@ pub(crate) struct NewTemplate {
     pub(crate) train: bool,
     /// What that clone is given.
     pub(crate) train_arguments: Vec<String>,
+    /// Learn from so many clones, one after the other: later ones have what most of them touched.
+    pub(crate) train_count: Option<u32>,
     /// Replace the template of this name, if there is one.
     pub(crate) replace: bool,
 }

@@ -70,7 +70,9 @@ impl Template {
     pub(super) fn train(&self, stage: &mut Stage, until: impl Fn(Fresh, &mut Stage) -> Result<(), BenchError>) -> Result<(), BenchError> {
         let teacher = self.clone(stage)?;
         stage.kernel.teach(self.root.cell(), teacher.cell)?;
-        until(teacher, stage)
+        until(teacher, stage)?;
+        // As in a template that comes from a file.
+        Ok(stage.kernel.foresee(self.root.cell())?)
     }
 
     /// Nanoseconds from the wish to clone until the clone has given up the CPU for the first time. It is gone when this returns.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clones of a small service on a network, each of which waits for its first client.
 
-use super::grove::Template;
+use super::grove::{Fresh, Template};
 use crate::density::{self, Kind};
 use crate::program::{Compiled, program};
 use crate::stage::Stage;
@@ -30,9 +30,14 @@ pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
     let root = compiled.booted(&mut stage)?;
     let template = Template::new(&mut stage, &root, program(&[]))?;
     let network = stage.kernel.add_network(NetworkConfig::default())?;
+    let plug = |stage: &Stage, clone: &Fresh| stage.kernel.plug(clone.cell, network, Link::default());
+    template.train(&mut stage, |teacher, stage| {
+        plug(stage, &teacher)?;
+        Template::wait(teacher, stage)
+    })?;
     let make = |stage: &mut Stage| {
         let clone = template.clone(stage)?;
-        stage.kernel.plug(clone.cell, network, Link::default())?;
+        plug(stage, &clone)?;
         clone.settle(stage)?;
         Ok(clone.cell)
     };

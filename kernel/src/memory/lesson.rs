@@ -69,8 +69,11 @@ pub(crate) struct Lessons {
 }
 
 impl Lessons {
-    /// One lesson, weighed. O(n log n) of what was touched.
+    /// One lesson, weighed; none if it says nothing. O(n log n) of what was touched.
     pub(crate) fn of(lesson: Lesson) -> Lessons {
+        if lesson.touches.is_empty() {
+            return Lessons::default();
+        }
         let all = [Arc::new(lesson)];
         Lessons { expected: Expected::of(&all), all: all.into(), heard: 1, weighed: 1 }
     }

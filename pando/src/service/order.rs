@@ -10,6 +10,7 @@ use crate::host::Variable;
 use crate::options::{self, Volume};
 use crate::size::Size;
 use crate::template::{Create, Name, VARIANTS_MAX};
+use pando_kernel::limits::LESSONS;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -49,6 +50,9 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
     if asked.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
         return Err(Problem::request(format!("variants: give a number from 1 to {VARIANTS_MAX}")));
     }
+    if asked.train_count.is_some_and(|count| !(1..=LESSONS as u32).contains(&count)) {
+        return Err(Problem::request(format!("train_count: give a number from 1 to {LESSONS}")));
+    }
     let variables = variables(&asked.environment)?.into_iter().map(|variable| Variable::parse(variable.into()));
     let user = asked.user.as_deref().map(str::parse).transpose();
     let volumes = asked.volumes.iter().map(|volume| match Volume::parse(volume.into()) {
@@ -70,6 +74,7 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
         replace: asked.replace,
         variants: asked.variants.unwrap_or(1),
         train: asked.train,
+        train_count: asked.train_count,
         train_arg: asked.train_arguments.iter().map(Into::into).collect(),
         name,
         words: asked.arguments.iter().map(Into::into).collect(),

@@ -133,15 +133,16 @@ impl Plan {
         watch.lift(cell);
         // Who interrupts the saving leaves what was there before.
         aim(None);
-        if !self.options.train && self.options.train_arg.is_empty() {
+        let teachers = self.options.teachers();
+        if teachers == 0 {
             return self.save(kernel, cell, file);
         }
-        // Clones will be made of what a file holds, of which nothing is in memory at first: so is the one to learn from.
+        // Clones will be made of what a file holds, of which nothing is in memory at first: so is the first one to learn from.
         let untrained = unfinished(file)?;
         self.save(kernel, cell, &untrained)?;
         kernel.end(cell, End::Killed).map_err(LaunchError::from)?;
         let template = super::load_volumes(&Saved::open(&untrained)?, kernel, self.asked.volumes.clone(), self.memory)?;
-        let learned = self.train(kernel, (&sprout.program, &template), watch, aim);
+        let learned = (0..teachers).try_for_each(|_| self.train(kernel, (&sprout.program, &template), watch, aim));
         aim(None);
         let saved = learned.and_then(|()| self.save(kernel, template.cell(), file));
         for disk in template.clear(kernel) {

@@ -12,6 +12,7 @@ use crate::progress::Progress;
 use crate::view::Asked;
 use clap::Args;
 pub(crate) use make::{Plan, create};
+use pando_kernel::limits::LESSONS;
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{LaunchError, Root, Volume};
 use pando_machine::PageCount;
@@ -45,6 +46,10 @@ pub(crate) struct Create {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub(crate) train_arg: Vec<OsString>,
 
+    /// Learn from so many clones, one after the other, and train: later ones have what most of them touched
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LESSONS as i64))]
+    pub(crate) train_count: Option<u32>,
+
     /// Start the program so many times, and let clones be of any of these by lot: where things lie in memory is different in each
     #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(place::VARIANTS_MAX)))]
     pub(crate) variants: u32,
@@ -56,6 +61,14 @@ pub(crate) struct Create {
     /// The program and its arguments, as for `pando run`
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
     pub(crate) words: Vec<OsString>,
+}
+
+impl Create {
+    /// How many clones it learns from.
+    fn teachers(&self) -> u32 {
+        let trains = self.train || !self.train_arg.is_empty();
+        self.train_count.unwrap_or(trains.into())
+    }
 }
 
 /// A template: by the name under which it is kept, or by its file.

@@ -22,6 +22,7 @@ impl Create {
             limits: Limits { memory: Some(MEMORY), cpus: None, timeout: Some(PATIENCE), output_limit: None },
             replace: false,
             train: true,
+            train_count: None,
             variants: 1,
             train_arg: vec!["print(1)".into()],
             name: name.clone(),

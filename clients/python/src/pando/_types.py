@@ -226,6 +226,8 @@ class TemplateOptions(TypedDict, total=False):
     """Run a clone to its end and learn from it what later ones will touch."""
     train_arguments: Sequence[str]
     """What that clone is given."""
+    train_count: Optional[int]
+    """How many clones are run instead of one: what most of them touched is learned."""
     replace: bool
     """Replace the template of this name, if there is one."""
 
