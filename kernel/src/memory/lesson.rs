@@ -3,8 +3,11 @@
 //!
 //! Only clones that the operator names teach, so that none can slow others or learn of them through it. A template remembers several, and lets expect what most of them did.
 
+use super::entry::View;
 use super::expected::{Expected, Foreseen};
-use super::spaces::SpaceSet;
+use super::fault::Access;
+use super::frames::Frames;
+use super::spaces::{SpaceSet, Stretch};
 use super::tree::{TREE_PAGES, span};
 use crate::limits::{LESSON_PAGES, LESSONS};
 use pando_abi::layout::SLOTS;
@@ -116,12 +119,16 @@ impl SpaceSet {
         self.lesson.take()
     }
 
-    /// Takes note of a page of the running space.
-    pub(super) fn note_touched(&mut self, slot: usize, page: u64, is_written: bool) {
-        let space = self.current().0;
-        if let Some(lesson) = self.lesson.as_mut().filter(|lesson| lesson.touches.len() < LESSON_PAGES) {
-            lesson.touches.push(Touch { space, slot: slot as u32, page, is_written });
+    /// Takes note of a page that is there now. One that has become the cell's own when it was read is taken as written: whether it ever is, no fault would tell.
+    pub(super) fn note_touched(&mut self, frames: &Frames, page: &Stretch, access: Access) {
+        if self.lesson.as_ref().is_none_or(|lesson| lesson.touches.len() >= LESSON_PAGES) {
+            return;
         }
+        let first = page.pages.start;
+        let found = self.tree(page.space, page.slot).map(|tree| tree.find(frames, first));
+        let is_own = found.is_some_and(|found| found.owned && matches!(found.view, View::Page { writable: true, .. }));
+        let touch = Touch { space: page.space.0, slot: page.slot as u32, page: first, is_written: access == Access::Write || is_own };
+        self.lesson.iter_mut().for_each(|lesson| lesson.touches.push(touch));
     }
 
     /// Takes note that the cell has said something, or waits.

@@ -415,7 +415,7 @@ impl SpaceSet {
             self.note_written(Place { slot: range.slot, page: range.pages.start });
         }
         if matches!(fault, Fault::Copied { .. } | Fault::Resolved) {
-            self.note_touched(range.slot, range.pages.start, access == Access::Write);
+            self.note_touched(frames, &range, access);
         }
         Ok(fault)
     }
