@@ -69,6 +69,12 @@ impl EventSet {
         self.0 & 1 << event as u8 != 0
     }
 
+    /// The set with `event` taken out.
+    #[must_use]
+    pub const fn without(self, event: Event) -> EventSet {
+        EventSet(self.0 & !(1 << event as u8))
+    }
+
     /// Whether the set has no event.
     #[must_use]
     pub const fn is_empty(self) -> bool {

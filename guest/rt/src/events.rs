@@ -42,13 +42,13 @@ pub fn take() -> EventSet {
 
 /// Forgets an event that was noted and not taken.
 pub fn forget(event: Event) {
-    HOT.tail.noted.fetch_and(!EventSet::NONE.with(event).0, Ordering::Relaxed);
+    HOT.tail.noted.fetch_and(EventSet(u64::MAX).without(event).0, Ordering::Relaxed);
 }
 
 /// Whether something was noted that ends waiting for the console.
 #[must_use]
 pub(crate) fn disturb() -> bool {
-    noted().0 & !EventSet::NONE.with(Event::Console).0 != 0
+    !noted().without(Event::Console).is_empty()
 }
 
 /// Gives up the CPU until an event or until the clock reaches `deadline`, and notes what has happened. The application's vector registers survive.

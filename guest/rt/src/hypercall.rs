@@ -8,7 +8,7 @@ use core::arch::asm;
 use pando_abi::hypercall::PORT;
 use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
 
-use crate::{clock, events, vector};
+use crate::{clock, events, registers, vector};
 
 /// A deadline that never comes.
 pub const NO_DEADLINE: u64 = u64::MAX;
@@ -61,16 +61,27 @@ pub fn relinquish() {
     let _ = vector::preserved(|| unsafe { perform(Hypercall::Relinquish {}) });
 }
 
-/// Makes this cell a template. Returns in each of its clones, with the clone's generation, whose clock goes on where the template's stood. The application's vector
-/// registers survive.
-pub fn freeze() -> u64 {
-    let frozen = clock::now();
+/// Makes this cell a template, which it is for ever: returns in each of its clones, whose clocks go on where the template's stood. The application's vector registers survive.
+pub fn freeze() {
+    freeze_by(Hypercall::Freeze {});
+}
+
+/// The same if the operator still wants it. Says whether this is a clone; if not, nothing has happened.
+pub fn freeze_if_asked() -> bool {
+    freeze_by(Hypercall::FreezeIfAsked {})
+}
+
+fn freeze_by(call: Hypercall) -> bool {
+    let (frozen, own) = (clock::now(), registers::identity().generation);
     // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
-    let generation = vector::preserved(|| unsafe { perform(Hypercall::Freeze {}) });
-    clock::go_on_from(frozen);
-    events::forget_timer();
+    let generation = vector::preserved(|| unsafe { perform(call) });
     // The call cannot be refused.
-    generation.unwrap_or_default()
+    let is_clone = generation.is_ok_and(|generation| generation != own);
+    if is_clone {
+        clock::go_on_from(frozen);
+        events::forget_timer();
+    }
+    is_clone
 }
 
 /// Makes the kernel look at the rings now.

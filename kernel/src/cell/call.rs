@@ -46,6 +46,8 @@ pub enum Operation {
     },
     /// Become a template.
     Freeze,
+    /// Become a template if the operator still wants it.
+    FreezeIfAsked,
     /// Give the vCPU away.
     Relinquish,
     /// Look at the rings.
@@ -169,6 +171,7 @@ impl Cell {
             }
             Hypercall::Idle { deadline } => Operation::Idle { until: Nanos(deadline) },
             Hypercall::Freeze {} => Operation::Freeze,
+            Hypercall::FreezeIfAsked {} => Operation::FreezeIfAsked,
             Hypercall::Relinquish {} => Operation::Relinquish,
             Hypercall::Doorbell {} => Operation::Doorbell,
             memory => Operation::Memory(self.decode_memory(memory)?),
@@ -218,9 +221,12 @@ impl Cell {
             }
             Hypercall::SegmentDestroy { segment } => MemoryCall::SegmentDestroy(segment_index(segment)?),
             Hypercall::Inspect { space, address } => MemoryCall::Inspect { space: self.space_index(space)?, address },
-            Hypercall::Exit { .. } | Hypercall::Idle { .. } | Hypercall::Freeze {} | Hypercall::Relinquish {} | Hypercall::Doorbell {} => {
-                return Err(Refusal::NoSuchCall);
-            }
+            Hypercall::Exit { .. }
+            | Hypercall::Idle { .. }
+            | Hypercall::Freeze {}
+            | Hypercall::FreezeIfAsked {}
+            | Hypercall::Relinquish {}
+            | Hypercall::Doorbell {} => return Err(Refusal::NoSuchCall),
         })
     }
 

@@ -134,6 +134,8 @@ pub struct Cell {
     pub(crate) forced: bool,
     /// When it was frozen as it stood; in a clone when its source was. `None`: that froze by itself, or not at all.
     pub(crate) stopped: Option<Nanos>,
+    /// The operator has asked it to freeze.
+    pub(crate) is_asked: bool,
     /// It shall freeze as it stands, before its next instruction.
     pub(crate) halts: bool,
     /// The template that learns from what it touches.
@@ -170,6 +172,7 @@ impl Cell {
             clones_made: 0,
             forced: false,
             stopped: None,
+            is_asked: false,
             halts: false,
             teaches: None,
             is_template: false,

@@ -69,12 +69,11 @@ impl Cell {
 
     /// Takes an event back that was not delivered.
     pub(crate) fn withdraw(&mut self, frames: &mut Frames, event: Event) {
-        let others = EventSet(!EventSet::NONE.with(event).0);
-        self.events = EventSet(self.events.0 & others.0);
+        self.events = self.events.without(event);
         let pending = EventSet(self.control(frames).pending);
         if pending.contains(event) {
             // Where it was entered the page is its own; else it hears of the event in vain.
-            let _ = self.set_word(frames, offset::PENDING, pending.0 & others.0);
+            let _ = self.set_word(frames, offset::PENDING, pending.without(event).0);
         }
     }
 

@@ -240,14 +240,18 @@ impl State {
                 }
             },
             Operation::Idle { until } => self.idle(id, until, now),
+            Operation::FreezeIfAsked if !self.running(id).0.cell.is_asked => {
+                self.running(id).0.cell.resumption = Resumption::WithGeneration;
+                Next::Resume
+            }
             // What it has said before is its own, not that of its clones.
-            Operation::Freeze => match self.serve_rings(id, now) {
+            Operation::Freeze | Operation::FreezeIfAsked => match self.serve_rings(id, now) {
                 Ok(()) => {
                     self.running(id).0.cell.resumption = Resumption::WithGeneration;
                     Next::Leave(Leave::Frozen)
                 }
                 Err(error) => {
-                    self.running(id).0.cell.operation = Some(Operation::Freeze);
+                    self.running(id).0.cell.operation = Some(operation);
                     self.delayed(id, error)
                 }
             },

@@ -11,12 +11,25 @@ use std::time::{Duration, Instant};
 
 impl Kernel {
     /// Asks a cell to become a template, at once: its libOS freezes it as soon as nothing in it is half done. Whether it does is the cell's affair: wait with a limit, and stop it with
-    /// [`Kernel::freeze_as_it_stands`] if it must be. A wish that was not granted in time stays one.
+    /// [`Kernel::freeze_as_it_stands`] if it must be. A wish that was not granted in time stays one until it is withdrawn ([`Kernel::withdraw_freeze`]).
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn ask_to_freeze(&self, id: CellId) -> Result<(), OperatorError> {
-        self.call(id, Event::Freeze, |_| {})
+        self.call(id, Event::Freeze, |cell| cell.is_asked = true)
+    }
+
+    /// Takes the wish for a template back, whether the cell was asked or was to be stopped as it stands: it goes on. Says whether that was in time; `false`: the cell is frozen.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn withdraw_freeze(&self, id: CellId) -> Result<bool, OperatorError> {
+        let mut state = self.shared.lock();
+        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        let cell = &mut occupant.cell;
+        // Where the event was shown already, the libOS comes in vain.
+        (cell.is_asked, cell.halts, cell.events) = (false, false, cell.events.without(Event::Freeze));
+        Ok(cell.state != CellState::Frozen)
     }
 
     /// Freezes a started cell as it stands, without asking it; wait for that with [`Kernel::wait_frozen`], which takes no longer than what the kernel does for the cell already. What it had in hand is in each clone's hand: nothing promises

@@ -2,6 +2,7 @@
 //! The operator makes templates of running cells: it asks, and stops those that do not listen as they stand.
 
 use crate::cell::{application, control, exit, set_control, with_handlers};
+use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
@@ -177,7 +178,6 @@ fn obedient(lab: &Lab) -> CellId {
         asm.jmp(again);
     });
     let freeze = assembled(|asm| {
-        use pando_abi::layout::VIRTUAL_REGISTERS;
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).store_imm(Rbx, 4, 0).call_kernel(Hypercall::Freeze {});
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS).load(Rdi, Rbx, 0).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
     });
@@ -235,5 +235,69 @@ fn a_template_that_was_stopped_says_so_for_ever() {
         lab.run_all();
         let image = lab.kernel.export(own, &mut |_, _| ControlFlow::Continue(())).expect("it is a template");
         assert!(!image.is_forced());
+    }
+}
+
+/// A cell that wherever anything happens to it gives others their turn, and then becomes a template if that is still wanted; it writes down what came of it, and how often.
+fn polite(lab: &Lab) -> CellId {
+    lab.launch(|asm| {
+        let again = asm.here();
+        asm.call_kernel(Hypercall::Idle { deadline: u64::MAX }).mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0);
+        asm.call_kernel(Hypercall::Relinquish {}).call_kernel(Hypercall::FreezeIfAsked {}).mov_imm(Rbx, DATA).store(Rbx, 0, Rax);
+        asm.load(Rax, Rbx, 8).inc(Rax).store(Rbx, 8, Rax).jmp(again);
+    })
+}
+
+/// The generation that it was told last, and how often it was told.
+fn told(lab: &Lab, id: CellId) -> [u64; 2] {
+    [0, 8].map(|offset| {
+        let mut word = [0; 8];
+        lab.kernel.read(id, DATA + offset, &mut word).expect("it waits");
+        u64::from_le_bytes(word)
+    })
+}
+
+#[test]
+fn a_wish_that_is_withdrawn_is_not_granted() {
+    for mut lab in Lab::both() {
+        let id = polite(&lab);
+        lab.run_all();
+        // It has heard of it already.
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.turn(0);
+        assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
+        lab.run_all();
+        assert_eq!(told(&lab, id), [0, 1]);
+        // It was about to.
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
+        lab.run_all();
+        assert_eq!(told(&lab, id), [0, 2]);
+        // Nobody has asked, and then somebody has.
+        lab.kernel.raise(id, Event::Freeze);
+        lab.run_all();
+        assert_eq!((told(&lab, id), lab.kernel.wait_frozen_for(id, Duration::ZERO)), ([0, 3], Ok(false)));
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.run_all();
+        assert_eq!((lab.kernel.withdraw_freeze(id), lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(false), Ok(()), Ok(false)));
+        // That was its source.
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        lab.kernel.start(clone).expect("it was not started before");
+        lab.run_all();
+        assert_eq!((told(&lab, clone), lab.kernel.wait_frozen_for(clone, Duration::ZERO)), ([1, 5], Ok(false)));
+        lab.kernel.end(clone, End::Killed).expect("it lives");
+        assert_eq!(lab.kernel.withdraw_freeze(clone), Err(OperatorError::NoSuchCell));
+    }
+}
+
+#[test]
+fn a_cell_that_is_not_to_be_stopped_any_more_goes_on() {
+    for mut lab in Lab::both() {
+        let id = counter(&lab, |_| ());
+        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
+        lab.turn(0);
+        assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), lab.kernel.is_forced(id)), (Ok(false), Ok(false)));
+        stop(&mut lab, id);
     }
 }

@@ -14,7 +14,9 @@ impl System {
     /// The program says that it is ready: becomes a template where the operator wants one, and returns in each of its clones; otherwise returns at once.
     pub fn ready(&mut self) {
         if memory::arguments().header.options & options::TEMPLATE != 0 {
-            self.freeze();
+            self.prepare_to_freeze();
+            hypercall::freeze();
+            self.go_on();
         }
     }
 
@@ -26,12 +28,16 @@ impl System {
         }
         let deferred = core::mem::take(&mut self.deferred);
         if deferred.contains(Event::Generation) && registers::identity().generation != self.generation {
-            // Whom the operator has asked to freeze was the source.
             clock::go_on();
             events::forget_timer();
             self.go_on();
-        } else if deferred.contains(Event::Freeze) {
-            self.freeze();
+        }
+        if deferred.contains(Event::Freeze) {
+            self.prepare_to_freeze();
+            // It may be the source that was asked, or the operator may not want it any more.
+            if hypercall::freeze_if_asked() {
+                self.go_on();
+            }
         }
         if deferred.contains(Event::Control) {
             self.take_orders();
@@ -44,14 +50,12 @@ impl System {
         !self.deferred.is_empty()
     }
 
-    fn freeze(&mut self) {
+    fn prepare_to_freeze(&mut self) {
         self.charge();
         // What was said is the template's to say.
         console::flush();
         // It is about to be granted.
         events::forget(Event::Freeze);
-        hypercall::freeze();
-        self.go_on();
     }
 
     /// What is to be done first in a clone. Random numbers come from the clone's own entropy as soon as one is asked for ([`crate::random`]), and the clock goes on where it stood
