@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 impl Kernel {
-    /// Makes a network that nobody is plugged into. It stays as long as the kernel.
+    /// Makes a network that nobody is plugged into. It stays until it is removed.
     ///
     /// # Errors
     /// There are too many, or one has this name.
@@ -24,6 +24,14 @@ impl Kernel {
             return Err(OperatorError::NameTaken(config.name));
         }
         state.networks.add(config).ok_or(OperatorError::TooManyNetworks)
+    }
+
+    /// Removes a network that nobody uses: with frames that are under way, of those who have gone.
+    ///
+    /// # Errors
+    /// A cell or a station is plugged in, or somebody listens.
+    pub fn remove_network(&self, network: NetworkId) -> Result<(), OperatorError> {
+        if self.shared.lock().networks.remove(network) { Ok(()) } else { Err(OperatorError::NetworkInUse) }
     }
 
     /// The network of a name, if there is one.

@@ -54,6 +54,9 @@ pub enum OperatorError {
     /// A network has this name already.
     #[error("there is a network called {0:?} already: choose another name, or plug into that one")]
     NameTaken(String),
+    /// Somebody is plugged into the network.
+    #[error("the network is in use: a cell or a station is plugged into it, or somebody listens")]
+    NetworkInUse,
     /// The name was never given, or all the network's addresses are.
     #[error("there is no such network, or no address is left in it")]
     NoAddress,

@@ -163,6 +163,11 @@ impl Switch {
         traffic
     }
 
+    /// Whether nobody is plugged in, and nobody listens.
+    pub(super) fn is_idle(&self) -> bool {
+        self.ports.iter().all(Option::is_none) && self.listeners.is_empty()
+    }
+
     fn port(&mut self, index: u32) -> Option<&mut Port> {
         self.ports.get_mut(index as usize)?.as_mut()
     }

@@ -2,9 +2,10 @@
 //! Stations: what is the host's on a network.
 
 use crate::bench::{Bench, packet};
+use pando_kernel::limits::MAX_NETWORKS;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
-use pando_kernel::{NetworkConfig, OperatorError};
+use pando_kernel::{End, NetworkConfig, OperatorError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -118,6 +119,30 @@ fn a_network_is_found_by_its_name_which_it_has_alone() {
         assert_eq!(kernel.add_network(named("web")), Err(OperatorError::NameTaken("web".into())));
         // Those without a name are as many as one likes.
         assert!(kernel.add_network(named("")).is_ok() && kernel.add_network(named("")).is_ok() && kernel.network("").is_none());
+        bench.close();
+    }
+}
+
+#[test]
+fn a_network_that_nobody_uses_makes_room_for_another() {
+    for mut bench in Bench::both(1) {
+        let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
+        let kernel = &bench.lab.kernel;
+        assert_eq!(kernel.remove_network(bench.network), Err(OperatorError::NetworkInUse), "a cell is plugged in");
+        let first = kernel.add_network(named("web")).expect("there are few");
+        let station = kernel.station(first, Link::default(), || {}).expect("there is room");
+        assert_eq!(kernel.remove_network(first), Err(OperatorError::NetworkInUse));
+        drop(station);
+        for _ in 0..MAX_NETWORKS {
+            let last = kernel.add_network(named("web2")).expect("the one before has gone");
+            assert_eq!(kernel.remove_network(last), Ok(()));
+        }
+        assert_eq!((kernel.remove_network(first), kernel.network("web")), (Ok(()), None));
+        let second = kernel.add_network(named("web")).expect("its name is free");
+        assert!(second != first && kernel.router(first).is_err(), "a name of the kernel's is never another's");
+        let (id, _) = bench.remove(0);
+        bench.lab.kernel.end(id, End::Killed).expect("it idles");
+        assert_eq!(bench.lab.kernel.remove_network(bench.network), Ok(()));
         bench.close();
     }
 }
