@@ -55,12 +55,12 @@ pub(crate) struct Server {
 }
 
 /// A template to be made.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NewTemplate {
     /// Its name.
     pub(crate) name: String,
-    /// The program and its arguments. None at all: the standard template of this name.
+    /// The program and its arguments. None at all: those of the standard template of this name.
     pub(crate) arguments: Vec<String>,
     /// Variables of its environment.
     pub(crate) environment: BTreeMap<String, String>,

@@ -12,7 +12,7 @@ pub(crate) use visit::visit;
 use crate::failure::Failure;
 use crate::{api, socket};
 use axum::body::Bytes;
-use http_body_util::channel::Channel;
+use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -23,7 +23,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
+
+/// Bytes of input that are read at a time.
+const PIECE: usize = 64 << 10;
+/// Pieces of input that wait for the cell.
+const AHEAD: usize = 4;
 
 /// A server that answers.
 #[derive(Clone, Debug)]
@@ -88,17 +94,16 @@ impl Client {
         lines(self.send(Method::GET, path, "application/json", Bytes::new()).await?, take).await
     }
 
-    /// Sends what comes through a body, and takes the answer's lines meanwhile.
+    /// Asks for a program that reads this process's standard input: `first` says which. What it says are the answer's lines.
     ///
     /// # Errors
-    /// The same.
-    pub(crate) async fn exchange<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: Channel<Bytes>,
-        take: impl FnMut(T) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        lines(self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?, take).await
+    /// The answer is no.
+    async fn attend(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        line.push(b'\n');
+        let (sender, body) = Channel::<Bytes>::new(AHEAD);
+        tokio::spawn(carry_input(sender, line));
+        self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
@@ -125,6 +130,20 @@ impl Client {
         let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
         let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
         Err(Failure::Asked(problem.message))
+    }
+}
+
+/// Sends what there is to say first, and standard input after it.
+async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>) {
+    let mut input = tokio::io::stdin();
+    let mut piece = first;
+    // Who does not listen any more has ended, and that is told elsewhere.
+    while sender.send_data(Bytes::from(piece)).await.is_ok() {
+        piece = vec![0; PIECE];
+        match input.read(&mut piece).await {
+            Ok(count) if count > 0 => piece.truncate(count),
+            Ok(_) | Err(_) => return,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::api::NewCell;
 use crate::cli::{Connection, Limits};
 use crate::client::{self, Client};
 use crate::failure::Failure;
+use crate::guard::RootGuard;
 use crate::host::{self, Variable};
 use crate::laps::Laps;
 use crate::network::Network;
@@ -19,7 +20,7 @@ use crate::{machine, say};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_kernel::Kernel;
-use pando_launch::{Calls, LaunchError, Program, Root};
+use pando_launch::{Calls, LaunchError, Program};
 use pando_machine::PageCount;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -121,7 +122,7 @@ impl Clone {
 /// A template that is ready to be cloned.
 pub(crate) struct Ready {
     pub(crate) kernel: Arc<Kernel>,
-    pub(crate) root: Root,
+    pub(crate) root: RootGuard,
     pub(crate) program: Program,
     pub(crate) found: Found,
 }

@@ -10,6 +10,7 @@ mod clone;
 mod doctor;
 mod exports;
 mod failure;
+mod guard;
 mod help;
 mod host;
 mod image;

@@ -28,9 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) const TIMED_OUT: u8 = 124;
-const SIGTERM: u8 = 15;
+/// What asks a program to end.
+pub(crate) const SIGTERM: u8 = 15;
 /// What ends a program that writes where nobody reads; nobody needs to be told.
-const SIGPIPE: u8 = 13;
+pub(crate) const SIGPIPE: u8 = 13;
 
 /// Runs a program and returns the exit status that tells how it ended.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Two interrupts that are no further apart mean it.
 const TWICE: Duration = Duration::from_secs(1);
 /// How long a program that was asked to end may take for it: what container tools grant.
-const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// The signals that are passed on, until this is dropped.
 pub(crate) struct Signals {
@@ -30,12 +30,43 @@ pub(crate) struct Signals {
 /// The cell that feels them; without one, the process ends as it would have without this.
 type Target = Arc<Mutex<Option<CellId>>>;
 
+/// What a program feels of a signal of the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Felt {
+    /// It is interrupted.
+    Interrupted,
+    /// It is asked to end.
+    Asked,
+    /// It is ended.
+    Ended,
+}
+
+/// The signals that came before, on which depends what the next one means.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    interrupted: Option<Instant>,
+    asked: bool,
+}
+
+impl Before {
+    /// What a program feels of a signal that asks it to do something.
+    pub(crate) fn feel(&mut self, signal: i32) -> Felt {
+        match signal {
+            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) => Felt::Ended,
+            SIGINT => Felt::Interrupted,
+            // Who was asked before is not asked again.
+            _ if std::mem::replace(&mut self.asked, true) => Felt::Ended,
+            _ => Felt::Asked,
+        }
+    }
+}
+
 /// What passes them on.
 struct Receiver {
     kernel: Arc<Kernel>,
     target: Target,
     asked: Arc<AtomicU8>,
-    interrupted: Option<Instant>,
+    before: Before,
     watch: Watch,
 }
 
@@ -49,7 +80,7 @@ impl Signals {
             kernel: Arc::clone(kernel),
             target: Arc::clone(&target),
             asked: Arc::clone(&asked),
-            interrupted: None,
+            before: Before::default(),
             watch: watch.clone(),
         };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
@@ -83,37 +114,28 @@ impl Receiver {
             None if matches!(signal, SIGWINCH | SIGCONT) => return,
             None => std::process::exit(128 + signal),
         };
-        match signal {
-            SIGINT => {
-                if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) {
-                    self.end(cell, SIGINT as u8);
-                } else {
-                    let _ = self.kernel.interrupt(cell);
-                }
-            }
-            SIGWINCH | SIGCONT => {
-                let _ = terminal::resume();
-                let [rows, columns] = terminal::window();
-                let _ = self.kernel.set_window(cell, rows, columns);
-            }
-            _ => self.ask(cell, signal as u8),
+        if matches!(signal, SIGWINCH | SIGCONT) {
+            let _ = terminal::resume();
+            let [rows, columns] = terminal::window();
+            let _ = self.kernel.set_window(cell, rows, columns);
+            return;
         }
-    }
-
-    /// Asks the program to end; one that was asked before is not asked again.
-    fn ask(&mut self, cell: CellId, signal: u8) {
-        if self.asked.swap(signal, Ordering::Relaxed) != 0 {
-            return self.end(cell, signal);
+        let felt = self.before.feel(signal);
+        if signal != SIGINT {
+            self.asked.store(signal as u8, Ordering::Relaxed);
         }
-        self.kernel.raise(cell, Event::Terminate);
-        self.watch.limit(cell, GRACE, ended_by(signal));
-    }
-
-    fn end(&self, cell: CellId, signal: u8) {
-        let _ = self.kernel.end(cell, ended_by(signal));
+        match felt {
+            Felt::Interrupted => _ = self.kernel.interrupt(cell),
+            Felt::Asked => {
+                self.kernel.raise(cell, Event::Terminate);
+                self.watch.limit(cell, GRACE, ended_by(signal as u8));
+            }
+            Felt::Ended => _ = self.kernel.end(cell, ended_by(signal as u8)),
+        }
     }
 }
 
-fn ended_by(signal: u8) -> End {
+/// How a cell ends that a signal of the host's ends.
+pub(crate) fn ended_by(signal: u8) -> End {
     End::Signalled { signal, address: 0, instruction: 0 }
 }

@@ -2,22 +2,13 @@
 //! `pando exec`: a program beside the first one of a cell of `pando serve`, with the streams of whoever asks.
 
 use super::cells::show;
-use super::{Client, wait_for};
+use super::{Client, lines, wait_for};
 use crate::api::{JobPiece, NewJob};
 use crate::failure::Failure;
 use crate::host::{self, Variable};
-use axum::body::Bytes;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use http_body_util::channel::{Channel, Sender};
-use std::convert::Infallible;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
-
-/// Bytes of input that are read at a time.
-const PIECE: usize = 64 << 10;
-/// Pieces of input that wait for the cell.
-const AHEAD: usize = 4;
 
 /// What to start, and where.
 #[derive(Debug, Args)]
@@ -66,13 +57,9 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         user: options.user.clone(),
         timeout: options.timeout.map(|time| time.as_secs_f64()),
     };
-    let mut first = serde_json::to_vec(&asked).map_err(std::io::Error::from)?;
-    first.push(b'\n');
     wait_for(async {
-        let (sender, body) = Channel::<Bytes>::new(AHEAD);
-        tokio::spawn(carry_input(sender, first));
         let mut status = None;
-        let path = format!("/v1/cells/{}/exec", options.cell);
+        let answer = client.attend(&format!("/v1/cells/{}/exec", options.cell), &asked).await?;
         let take = |piece| match piece {
             JobPiece::Said { stream, data } => show(stream, &data),
             JobPiece::Ended { exit_code, .. } => {
@@ -80,21 +67,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
                 Ok(())
             }
         };
-        client.exchange(&path, body, take).await?;
+        lines(answer, take).await?;
         status.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
     })
-}
-
-/// Sends what there is to say first, and standard input after it.
-async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>) {
-    let mut input = tokio::io::stdin();
-    let mut piece = first;
-    // Who does not listen any more has ended, and that is told elsewhere.
-    while sender.send_data(Bytes::from(piece)).await.is_ok() {
-        piece = vec![0; PIECE];
-        match input.read(&mut piece).await {
-            Ok(count) if count > 0 => piece.truncate(count),
-            Ok(_) | Err(_) => return,
-        }
-    }
 }

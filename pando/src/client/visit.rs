@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando clone` where `pando serve` runs: a cell of the server's with the streams and signals of whoever asks.
+//! `pando clone` where `pando serve` runs: a cell of the server's with the streams and signals of whoever asks, as if it were this process's own. It ends with this process.
 
 use super::cells::print;
-use super::{Client, wait_for};
-use crate::api;
+use super::{Client, lines, wait_for};
+use crate::api::{self, Reason};
 use crate::failure::Failure;
+use crate::run::{SIGPIPE, SIGTERM};
 use crate::say;
+use crate::signals::{Before, Felt, GRACE, ended_by};
 use axum::body::Bytes;
-use hyper::Method;
-use tokio::io::AsyncReadExt;
+use hyper::{Method, header};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
-
-/// Bytes of input that are read at a time.
-const PIECE: usize = 64 << 10;
+use tokio::time::{Instant, sleep_until};
 
 /// Runs a cell to its end, with the streams of this process; or only makes it, and tells its number. Returns the exit status that tells how it ended.
 ///
@@ -20,68 +22,91 @@ const PIECE: usize = 64 << 10;
 /// It cannot be made, or what it says cannot be written.
 pub(crate) fn visit(client: &Client, asked: &api::NewCell, detached: bool) -> Result<u8, Failure> {
     wait_for(async {
-        let cell: api::Cell = client.ask(Method::POST, "/v1/cells", asked).await?;
         if detached {
+            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", asked).await?;
             println!("{}", cell.id);
             return client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await.map(|()| 0);
         }
-        let outcome = attend(client, cell.id).await;
-        // The streams were all that anybody wanted of it.
-        let forgotten = client.ask::<()>(Method::DELETE, &format!("/v1/cells/{}", cell.id), &()).await;
-        let outcome = outcome?;
-        forgotten?;
-        if !matches!(outcome.reason, api::Reason::Exited) {
-            say::problem(&format_args!("{}: {}", asked.template, outcome.message));
+        match stay(client, asked).await {
+            // As a program does whose reader has gone.
+            Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(128 + SIGPIPE),
+            ended => ended,
         }
-        Ok(outcome.exit_code)
     })
 }
 
-/// Carries streams and signals until the cell has ended.
-async fn attend(client: &Client, id: u64) -> Result<api::Outcome, Failure> {
-    let signals = async {
-        let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
-        let mut terminated = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
-        loop {
-            let sent = tokio::select! {
-                _ = interrupted.recv() => "interrupt",
-                _ = terminated.recv() => "terminate",
-            };
-            client.ask::<()>(Method::POST, &format!("/v1/cells/{id}/kill?signal={sent}"), &()).await?;
-        }
-    };
+/// Runs it with streams and signals until it has ended.
+async fn stay(client: &Client, asked: &api::NewCell) -> Result<u8, Failure> {
+    let answer = client.attend("/v1/attach", asked).await?;
+    let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
     let mut ended = None;
-    let path = format!("/v1/cells/{id}/output?follow=true&whole=true");
-    let output = client.follow(&path, |piece| match piece {
+    let said = lines(answer, |piece| match piece {
         api::Piece::Ended { outcome } => {
             ended = Some(outcome);
             Ok(())
         }
         piece => print(&piece),
     });
-    // What the cell does not read is nobody's failure.
-    let input = async {
-        let _ = carry_input(client, id).await;
-        std::future::pending::<()>().await;
-    };
-    let failed: Result<(), Failure> = tokio::select! {
-        done = output => done,
-        () = input => Ok(()),
-        failed = signals => failed,
-    };
-    failed?;
-    ended.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
+    let wish = Cell::new(None);
+    tokio::select! {
+        said = said => said?,
+        failed = pass_on(client, &place, &wish) => match failed? {},
+    }
+    let outcome = ended.ok_or_else(|| Failure::Gone(ErrorKind::UnexpectedEof.into()))?;
+    Ok(told(&asked.template, &outcome, wish.get()))
 }
 
-async fn carry_input(client: &Client, id: u64) -> Result<(), Failure> {
-    let mut input = tokio::io::stdin();
-    let mut piece = vec![0; PIECE];
-    loop {
-        let count = input.read(&mut piece).await.unwrap_or_default();
-        let end = count == 0;
-        client.give(&format!("/v1/cells/{id}/input?end={end}"), Bytes::copy_from_slice(&piece[..count])).await?;
-        if end {
-            return Ok(());
+/// Says how it ended, if that needs a word, and returns the status: that of the host's signal, if it was this which ended it.
+fn told(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
+    let died_of = |signal| outcome.reason == Reason::Signalled && outcome.exit_code == 128 + signal;
+    match wish {
+        Some(signal) if outcome.reason == Reason::Killed || died_of(SIGTERM) => {
+            say::problem(&format_args!("{template}: {}", ended_by(signal)));
+            return 128 + signal;
         }
+        _ if outcome.reason == Reason::Exited || died_of(SIGPIPE) => {}
+        _ if outcome.reason == Reason::MemoryLimit => {
+            say::problem(&format_args!("{template}: {}: give it more with --memory", outcome.message))
+        }
+        _ => say::problem(&format_args!("{template}: {}", outcome.message)),
+    }
+    outcome.exit_code
+}
+
+/// Passes signals on for ever; `wish` is that by which the host wants the end.
+async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<Infallible, Failure> {
+    let listen = |kind| signal(kind).map_err(Failure::Signals);
+    let mut interrupted = listen(SignalKind::interrupt())?;
+    let (mut terminated, mut hung_up, mut quit) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::quit())?);
+    let mut before = Before::default();
+    let mut last_moment = None;
+    loop {
+        let (kind, felt) = {
+            let mut come = |kind: SignalKind| (Some(kind), before.feel(kind.as_raw_value()));
+            tokio::select! {
+                _ = interrupted.recv() => come(SignalKind::interrupt()),
+                _ = terminated.recv() => come(SignalKind::terminate()),
+                _ = hung_up.recv() => come(SignalKind::hangup()),
+                _ = quit.recv() => come(SignalKind::quit()),
+                () = sleep_until(last_moment.unwrap_or_else(Instant::now)), if last_moment.is_some() => (None, Felt::Ended),
+            }
+        };
+        let sent = match felt {
+            Felt::Interrupted => "interrupt",
+            Felt::Asked => {
+                last_moment = Some(Instant::now() + GRACE);
+                "terminate"
+            }
+            Felt::Ended => {
+                last_moment = None;
+                "kill"
+            }
+        };
+        if felt != Felt::Interrupted {
+            wish.set(kind.map(|kind| kind.as_raw_value() as u8).or(wish.get()));
+        }
+        // Who has ended hears nothing, and that the server has broken off is told by what it says.
+        let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;
     }
 }

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell as the service keeps it: what it was asked for, what it said, and how it ended.
 
+mod reading;
+
+pub(super) use reading::Reader;
+
 use super::log::Log;
+use super::networks::Network;
 use super::pool::Warm;
 use super::problem::Problem;
+use super::streams::Incoming;
+use super::{blocking, lock};
 use crate::api::{self, Reason};
 use crate::cli::Limits;
+use crate::guard::CellGuard;
 use crate::run::told;
 use crate::size::Size;
-use crate::template::{Found, Name};
+use crate::template::Name;
 use crate::watch::Watch;
+use axum::body::Bytes;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, NetworkConfig, OperatorError, Stream};
-use pando_launch::{Command, Job, Jobs, LaunchError, Program};
+use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, OperatorError, Outcome, Stream};
+use pando_launch::{Command, Job, Jobs, Program};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -31,6 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FROZEN: &str = "frozen: a template was made of it";
 
 /// What a cell is asked to be.
+#[derive(Debug)]
 pub(super) struct Order {
     pub(super) template: Name,
     pub(super) arguments: Vec<String>,
@@ -43,6 +53,8 @@ pub(super) struct Order {
     pub(super) input: Vec<u8>,
     /// Nothing follows that.
     pub(super) input_ends: bool,
+    /// Somebody reads all that it says, and it waits for them.
+    pub(super) whole: bool,
 }
 
 /// A cell, running or ended.
@@ -53,11 +65,14 @@ pub(super) struct Cell {
     cell: CellId,
     addresses: Option<Addresses>,
     port: Arc<ConsolePort>,
-    /// What it was cloned from.
-    template: Arc<Warm>,
     since: Instant,
     started: SystemTime,
+    watch: Watch,
     state: Mutex<State>,
+    /// What it was ordered with, until it has taken that: it goes before all other input. Held by whoever gives it some, so that one piece follows the other.
+    input: tokio::sync::Mutex<Bytes>,
+    /// Held while a template is made of it: how it ended is told when that is there.
+    freezing: Arc<tokio::sync::Mutex<()>>,
     /// The programs that were started in it besides, once there was one.
     jobs: Mutex<Option<Jobs>>,
     /// Rings when the state has changed.
@@ -74,6 +89,17 @@ struct State {
     /// Why it was ended, if it was not by itself.
     cause: Option<Reason>,
     outcome: Option<api::Outcome>,
+    /// What others do not give up until it has ended.
+    needs: Option<Needs>,
+}
+
+/// What a cell needs of the service.
+#[derive(Clone)]
+pub(super) struct Needs {
+    /// What it is cloned from.
+    pub(super) template: Arc<Warm>,
+    /// What it is plugged into.
+    pub(super) network: Option<Arc<Network>>,
 }
 
 impl Cell {
@@ -81,55 +107,44 @@ impl Cell {
     ///
     /// # Errors
     /// There is not enough memory, or what it is given is too long.
-    pub(super) fn start(id: u64, order: Order, kernel: &Arc<Kernel>, template: Arc<Warm>, limit: &Watch) -> Result<Arc<Cell>, Problem> {
-        let memory = order.limits.memory.map_or(template.found.memory(), |size| size.pages());
-        let program = Program {
-            arguments: order.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
-            environment: order.environment.clone(),
-            memory,
-            ..Program::default()
-        };
+    pub(super) fn start(id: u64, mut order: Order, needs: Needs, kernel: &Arc<Kernel>, watch: &Watch) -> Result<Arc<Cell>, Problem> {
         let (since, started) = (Instant::now(), SystemTime::now());
-        let cell = program.prepare(kernel, &template.root)?;
-        let begin = || {
-            order.limits.apply(kernel, cell)?;
-            let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
-            kernel.set_host_name(cell, &host_name)?;
-            let addresses = order.network.as_deref().map(|name| plug(kernel, cell, name)).transpose()?;
-            let port = kernel.console(cell)?;
-            // What does not fit at once is sent by whoever keeps it.
-            if order.input.is_empty() && order.input_ends {
-                port.close_input();
-            }
-            let (bell, heard) = watch::channel(());
-            port.listen(move || bell.send_replace(()));
-            kernel.start(cell)?;
-            Ok::<_, LaunchError>((addresses, port, heard))
-        };
-        let (addresses, port, bell) = begin().inspect_err(|_| {
-            // Nobody else knows it.
-            let _ = kernel.end(cell, End::Killed);
-            let _ = kernel.collect(cell);
-        })?;
+        let program = program(&order, &needs.template);
+        let guard = CellGuard::new(kernel, program.prepare(kernel, &needs.template.root)?);
+        let cell = guard.cell();
+        order.limits.apply(kernel, cell)?;
+        let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
+        kernel.set_host_name(cell, &host_name)?;
+        let addresses = needs.network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
+        let port = kernel.console(cell)?;
+        // What does not fit at once is sent by whoever keeps it.
+        let input = Bytes::from(std::mem::take(&mut order.input));
+        if input.is_empty() && order.input_ends {
+            port.close_input();
+        }
+        let (bell, heard) = watch::channel(());
+        port.listen(move || bell.send_replace(()));
+        kernel.start(cell)?;
         if let Some(time) = order.limits.timeout {
-            limit.limit(cell, time, End::TimedOut);
+            watch.limit(cell, time, End::TimedOut);
         }
         let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)));
-        let state = State { log, waiters: BTreeMap::new(), cause: None, outcome: None };
         Ok(Arc::new(Cell {
             id,
             order,
             kernel: Arc::clone(kernel),
-            cell,
+            cell: guard.release(),
             addresses,
             port,
-            template,
             since,
             started,
-            state: Mutex::new(state),
+            watch: watch.clone(),
+            state: Mutex::new(State { log, waiters: BTreeMap::new(), cause: None, outcome: None, needs: Some(needs) }),
+            input: tokio::sync::Mutex::new(input),
+            freezing: Arc::default(),
             jobs: Mutex::default(),
             changed: watch::channel(()).0,
-            bell,
+            bell: heard,
         }))
     }
 
@@ -150,8 +165,19 @@ impl Cell {
                 tokio::task::yield_now().await;
             }
         }
+        // Of one that was frozen the template is there, or will not be.
+        let frozen = self.freezing.lock().await;
         let outcome = self.outcome();
-        self.lock().outcome = Some(outcome);
+        drop(frozen);
+        if self.order.limits.timeout.is_some() {
+            self.watch.lift(self.cell);
+        }
+        let mut state = self.lock();
+        state.outcome = Some(outcome);
+        let needs = state.needs.take();
+        drop(state);
+        // Others may have waited for it to give these up.
+        drop(needs);
         self.changed.send_replace(());
     }
 
@@ -195,47 +221,41 @@ impl Cell {
     fn outcome(&self) -> api::Outcome {
         let cause = self.lock().cause;
         let seconds = self.since.elapsed().as_secs_f64();
-        match self.kernel.wait(self.cell) {
-            Ok(outcome) => {
-                let ended_by_others = outcome.end == End::Killed;
-                let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
-                let message = match reason {
-                    Reason::Frozen => FROZEN.into(),
-                    _ => outcome.end.to_string(),
-                };
-                api::Outcome {
-                    reason,
-                    exit_code: told(&outcome).0,
-                    message,
-                    seconds,
-                    cpu_seconds: outcome.counters.cpu.as_secs_f64(),
-                    peak_bytes: outcome.usage.peak.bytes(),
-                    exits: outcome.counters.exits,
-                }
-            }
-            Err(error) => api::Outcome {
-                reason: if error == OperatorError::Froze { Reason::Frozen } else { Reason::HostFailure },
-                exit_code: if error == OperatorError::Froze { 0 } else { crate::say::OWN_FAILURE },
-                message: if error == OperatorError::Froze { FROZEN.into() } else { error.to_string() },
-                seconds,
-                cpu_seconds: 0.0,
-                peak_bytes: 0,
-                exits: 0,
-            },
+        let unknown = |message| api::Outcome {
+            reason: Reason::HostFailure,
+            exit_code: crate::say::OWN_FAILURE,
+            message,
+            seconds,
+            cpu_seconds: 0.0,
+            peak_bytes: 0,
+            exits: 0,
+        };
+        let outcome = match wait(&self.kernel, self.cell) {
+            Ok(outcome) => outcome,
+            Err(error) => return unknown(error.to_string()),
+        };
+        let ended_by_others = outcome.end == End::Killed;
+        let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
+        let (exit_code, message) = match reason {
+            Reason::Frozen => (0, FROZEN.into()),
+            _ => (told(&outcome).0, outcome.end.to_string()),
+        };
+        api::Outcome {
+            reason,
+            exit_code,
+            message,
+            cpu_seconds: outcome.counters.cpu.as_secs_f64(),
+            peak_bytes: outcome.usage.peak.bytes(),
+            exits: outcome.counters.exits,
+            ..unknown(String::new())
         }
     }
 
-    /// Gives it these bytes as it takes them. `false`: it has ended and nobody will read the rest.
-    pub(super) async fn give(&self, bytes: &[u8], is_last: bool) -> bool {
-        let mut bell = self.bell.clone();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            bell.mark_unchanged();
-            match self.port.offer(rest) {
-                None => return false,
-                Some(0) => _ = bell.changed().await,
-                Some(count) => rest = &rest[count..],
-            }
+    /// Gives it these bytes as it takes them, after all that it was given before. `false`: it has ended and nobody will read the rest.
+    pub(super) async fn give(&self, mut bytes: Bytes, is_last: bool) -> bool {
+        let mut first = self.input.lock().await;
+        if !self.feed(&mut first).await || !self.feed(&mut bytes).await {
+            return false;
         }
         if is_last {
             self.port.close_input();
@@ -243,14 +263,37 @@ impl Cell {
         true
     }
 
-    /// Whether it was ordered with input.
-    pub(super) fn has_input(&self) -> bool {
-        !self.order.input.is_empty()
+    /// Gives it bytes, and lets go of what it has taken.
+    async fn feed(&self, bytes: &mut Bytes) -> bool {
+        let mut bell = self.bell.clone();
+        while !bytes.is_empty() {
+            bell.mark_unchanged();
+            match self.port.offer(bytes) {
+                None => return false,
+                Some(0) => _ = bell.changed().await,
+                Some(count) => *bytes = bytes.split_off(count),
+            }
+        }
+        true
     }
 
-    /// Gives it that.
+    /// Gives it what it was ordered with.
     pub(super) async fn give_first(&self) {
-        self.give(&self.order.input, self.order.input_ends).await;
+        self.give(Bytes::new(), self.order.input_ends).await;
+    }
+
+    /// Gives it what a request sends, to its end; that of one who breaks off before is the cell's.
+    pub(super) async fn follow(&self, mut incoming: Incoming) {
+        loop {
+            let (bytes, is_last) = match incoming.next().await {
+                Ok(Some(bytes)) => (bytes, false),
+                Ok(None) => (Bytes::new(), true),
+                Err(_) => return self.signal(api::Signal::Kill),
+            };
+            if !self.give(bytes, is_last).await || is_last {
+                return;
+            }
+        }
     }
 
     /// Sends its program a signal; the one that cannot be caught ends the cell.
@@ -272,7 +315,7 @@ impl Cell {
     /// # Errors
     /// It has ended, what the program is given is too long, or there are as many as there may be.
     pub(super) fn start_job(&self, command: &Command) -> Result<Arc<Job>, Problem> {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = lock(&self.jobs);
         let ended = || Problem::state(format!("cell {} has ended: nothing can be started in it", self.id));
         if self.has_ended() {
             return Err(ended());
@@ -293,25 +336,38 @@ impl Cell {
         Ok(jobs.start(command)?)
     }
 
-    /// Freezes it, and hands it over to be kept as a template: it never runs again. Its program is asked to, for a while, or stopped as it stands. Blocks.
+    /// Makes a template of it: it never runs again. Its program is asked to freeze, for a while, or stopped as it stands.
     ///
     /// # Errors
     /// It has ended, does not come to where it could be frozen, or cannot be kept.
-    pub(super) fn freeze(&self, by_force: bool, keep: impl FnOnce(CellId, &Found) -> Result<(), Problem>) -> Result<(), Problem> {
-        let asked = if by_force { self.kernel.freeze_as_it_stands(self.cell) } else { self.kernel.ask_to_freeze(self.cell) };
-        asked.map_err(|_| Problem::state(format!("cell {} has ended: it cannot be frozen", self.id)))?;
-        if !self.kernel.wait_frozen_for(self.cell, PATIENCE)? {
+    pub(super) async fn freeze(self: Arc<Cell>, name: Name, by_force: bool) -> Result<(), Problem> {
+        let turn = Arc::clone(&self.freezing).lock_owned().await;
+        blocking(move || {
+            // To its end, whoever waits.
+            let _turn = turn;
+            self.make_template(&name, by_force)
+        })
+        .await
+    }
+
+    fn make_template(&self, name: &Name, by_force: bool) -> Result<(), Problem> {
+        let Cell { kernel, cell, id, .. } = self;
+        let ended = || Problem::state(format!("cell {id} has ended: it cannot be frozen"));
+        let needs = self.lock().needs.clone().ok_or_else(ended)?;
+        let asked = if by_force { kernel.freeze_as_it_stands(*cell) } else { kernel.ask_to_freeze(*cell) };
+        asked.map_err(|_| ended())?;
+        if !kernel.wait_frozen_for(*cell, PATIENCE)? && kernel.withdraw_freeze(*cell)? {
             let seconds = PATIENCE.as_secs();
             return Err(Problem::state(format!(
-                "cell {} did not come to where it can be frozen within {seconds} seconds: by force, it is stopped as it stands, and nothing promises that its clones' random numbers are distinct",
-                self.id
+                "cell {id} did not come to where it can be frozen within {seconds} seconds, and goes on: by force, it is stopped as it stands, and nothing promises that its clones' random numbers are distinct"
             )));
         }
-        let kept = keep(self.cell, &self.template.found);
-        self.lock().cause = Some(Reason::Frozen);
+        kernel.wait_frozen(*cell)?;
+        let kept = needs.template.found.keep(kernel, *cell, name);
+        self.lock().cause.get_or_insert(if kept.is_ok() { Reason::Frozen } else { Reason::Killed });
         // Whether it was kept or not: it does not go on.
-        let _ = self.kernel.end(self.cell, End::Killed);
-        kept
+        let _ = kernel.end(*cell, End::Killed);
+        Ok(kept?)
     }
 
     /// Waits until it has ended.
@@ -322,26 +378,6 @@ impl Cell {
                 return outcome.clone();
             }
             // Who rings is this cell.
-            let _ = changed.changed().await;
-        }
-    }
-
-    /// The piece of this number of what it says, or the next that is remembered; waits for it if it is `patient`. `None`: there is none yet.
-    pub(super) async fn piece(&self, number: u64, patient: bool) -> Option<api::Piece> {
-        let mut changed = self.changed.subscribe();
-        loop {
-            {
-                let mut state = self.lock();
-                if let Some((number, stream, bytes)) = state.log.get(number) {
-                    return Some(api::Piece::Said { number, stream: stream.into(), data: api::Text::of(bytes) });
-                }
-                if let Some(outcome) = &state.outcome {
-                    return Some(api::Piece::Ended { outcome: outcome.clone() });
-                }
-            }
-            if !patient {
-                return None;
-            }
             let _ = changed.changed().await;
         }
     }
@@ -383,56 +419,30 @@ impl Cell {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole at every step, whoever panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
-/// Somebody for whom a cell waits: from the number on that was told last, nothing is forgotten.
-pub(super) struct Reader {
-    cell: Arc<Cell>,
-    key: u64,
+/// A clone of a template as it is ordered. Its path and so on nobody asks for: it runs already.
+fn program(order: &Order, template: &Warm) -> Program {
+    Program {
+        arguments: order.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
+        environment: order.environment.clone(),
+        memory: order.limits.memory.map_or(template.found.memory(), |size| size.pages()),
+        ..Program::default()
+    }
 }
 
-impl Reader {
-    /// Reads from this number on.
-    pub(super) fn new(cell: &Arc<Cell>, number: u64) -> Reader {
-        let mut state = cell.lock();
-        let key = state.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
-        state.waiters.insert(key, number);
-        drop(state);
-        Reader { cell: Arc::clone(cell), key }
-    }
-
-    /// Goes on to this number.
-    pub(super) fn go_on(&self, number: u64) {
-        let mut state = self.cell.lock();
-        let was_full = state.waiters.insert(self.key, number).is_some_and(|before| state.log.is_full_from(before));
-        drop(state);
-        if was_full {
-            self.cell.changed.send_replace(());
+/// What a cell came to that has ended, or has frozen although nobody asked it to.
+fn wait(kernel: &Kernel, cell: CellId) -> Result<Outcome, OperatorError> {
+    match kernel.wait(cell) {
+        Err(OperatorError::Froze) => {
+            // Nobody else ends it.
+            let _ = kernel.end(cell, End::Killed);
+            kernel.wait(cell)
         }
+        ended => ended,
     }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.cell.lock().waiters.remove(&self.key);
-        self.cell.changed.send_replace(());
-    }
-}
-
-/// Plugs a cell into the network of a name, which is made if there is none.
-fn plug(kernel: &Kernel, cell: CellId, name: &str) -> Result<Addresses, OperatorError> {
-    let network = match kernel.network(name) {
-        Some(network) => network,
-        None => match kernel.add_network(NetworkConfig { name: name.into(), ..NetworkConfig::default() }) {
-            // Somebody else has made it meanwhile.
-            Err(OperatorError::NameTaken(_)) => kernel.network(name).ok_or(OperatorError::NoAddress)?,
-            made => made?,
-        },
-    };
-    kernel.plug(cell, network, Link::default())
 }
 
 /// The word for how a cell ended.

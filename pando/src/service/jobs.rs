@@ -4,24 +4,18 @@
 use super::cell::Cell;
 use super::order;
 use super::problem::Problem;
+use super::streams::{Gone, Incoming, Outgoing};
 use crate::api::{self, JobPiece};
 use crate::options::User;
 use crate::run::TIMED_OUT;
-use axum::body::{Body, Bytes};
-use http_body_util::BodyExt;
-use http_body_util::channel::{Channel, Sender};
+use axum::body::Body;
 use pando_kernel::{Heard, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Bytes of the longest first line.
-const LINE_MAX: usize = 1 << 20;
-/// Pieces that wait for a slow reader.
-const AHEAD: usize = 16;
 /// Bytes of what a job complains of that are told.
 const TOLD_MAX: usize = 4096;
 /// The signal that nobody catches.
@@ -33,36 +27,20 @@ const SURROUNDINGS: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:
 ///
 /// # Errors
 /// The first line says nothing that could be started, or the cell has ended.
-pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
-    let mut line = Vec::new();
-    let rest = loop {
-        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
-            let rest = line.split_off(end + 1);
-            break rest;
-        }
-        match frame(&mut body).await? {
-            Some(bytes) if line.len() + bytes.len() <= LINE_MAX => line.extend(bytes),
-            Some(_) => return Err(Problem::request("the first line is too long to say what shall be started")),
-            None => break Vec::new(),
-        }
-    };
-    let asked: api::NewJob = serde_json::from_slice(&line).map_err(|error| Problem::request(format!("the first line: {error}")))?;
+pub(super) async fn exec(cell: &Cell, body: Body) -> Result<Body, Problem> {
+    let mut incoming = Incoming::new(body);
+    let asked: api::NewJob = incoming.first_line().await?;
     let time = asked.timeout.map(order::time).transpose()?;
     let (job, heard) = start(cell, &command(&asked)?)?;
-    let (sender, answer) = Channel::<Bytes, Infallible>::new(AHEAD);
-    // Goes when the answer goes.
-    let (here, gone) = oneshot::channel::<()>();
-    let answer = answer.map_frame(move |frame| {
-        let _ = &here;
-        frame
-    });
-    tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), rest, body));
+    let (outgoing, answer) = Outgoing::new();
+    tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), incoming));
     let clock = time.map(|time| tokio::spawn(end_after(time, Arc::clone(&job))));
     tokio::spawn(async move {
-        carry_output(job, heard, sender, gone, clock.as_ref()).await;
+        // Whoever has gone needs to be told nothing.
+        let _ = carry_output(job, heard, outgoing, clock.as_ref()).await;
         clock.inspect(JoinHandle::abort);
     });
-    Ok(Body::new(answer))
+    Ok(answer)
 }
 
 /// What a file in a cell holds, from its first byte that is there.
@@ -72,7 +50,6 @@ pub(super) async fn exec(cell: &Cell, mut body: Body) -> Result<Body, Problem> {
 pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> {
     let (job, mut bell) = start(cell, &file(Task::Read, path)?)?;
     let guard = Guard(job);
-    let (mut sender, answer) = Channel::<Bytes, std::io::Error>::new(AHEAD);
     let mut said = Vec::new();
     let first = loop {
         match guard.0.port().hear() {
@@ -85,22 +62,31 @@ pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> 
     if first.is_empty() {
         finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))?;
     }
+    let (mut outgoing, answer) = Outgoing::new();
     tokio::spawn(async move {
-        let mut piece = first;
-        loop {
-            if !piece.is_empty() && sender.send_data(Bytes::from(std::mem::take(&mut piece))).await.is_err() {
-                return;
-            }
-            match guard.0.port().hear() {
-                Heard::Bytes(Stream::Output, bytes) => piece = bytes,
-                Heard::Bytes(..) => {}
-                Heard::Nothing => _ = bell.changed().await,
-                Heard::End if guard.0.end() == Some(JobEnd::Exited(0)) => return,
-                Heard::End => return sender.abort(std::io::Error::other("the file could not be read to its end")),
-            }
+        match say_file(&guard.0, bell, first, &mut outgoing).await {
+            Ok(true) | Err(Gone) => {}
+            Ok(false) => outgoing.abort(std::io::Error::other("the file could not be read to its end")),
         }
     });
-    Ok(Body::new(answer))
+    Ok(answer)
+}
+
+/// Says what a file holds; whether that was all.
+async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outgoing: &mut Outgoing) -> Result<bool, Gone> {
+    let mut piece = first;
+    loop {
+        if !piece.is_empty() {
+            outgoing.send(std::mem::take(&mut piece)).await?;
+        }
+        match job.port().hear() {
+            Heard::Bytes(Stream::Output, bytes) => piece = bytes,
+            Heard::Bytes(..) => {}
+            // Who rings is there as long as the job is.
+            Heard::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
+            Heard::End => return Ok(job.end() == Some(JobEnd::Exited(0))),
+        }
+    }
 }
 
 /// Puts a request's bytes into a file of a cell.
@@ -110,7 +96,7 @@ pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> 
 pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<(), Problem> {
     let (job, mut bell) = start(cell, &file(Task::Write, path)?)?;
     let guard = Guard(job);
-    let carried = carry_input(Arc::clone(&guard.0), bell.clone(), Vec::new(), body);
+    let carried = carry_input(Arc::clone(&guard.0), bell.clone(), Incoming::new(body));
     let said = async {
         let mut said = Vec::new();
         loop {
@@ -156,15 +142,6 @@ fn start(cell: &Cell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()
     Ok((job, heard))
 }
 
-/// The next bytes of a request.
-async fn frame(body: &mut Body) -> Result<Option<Bytes>, Problem> {
-    match body.frame().await {
-        None => Ok(None),
-        Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-        Some(Err(error)) => Err(Problem::request(error.to_string())),
-    }
-}
-
 fn command(asked: &api::NewJob) -> Result<Command, Problem> {
     let api::NewJob { arguments, environment, directory, user, timeout: _ } = asked;
     let name =
@@ -187,10 +164,15 @@ fn command(asked: &api::NewJob) -> Result<Command, Problem> {
     })
 }
 
-/// Gives the job what follows the first line, to its end.
-async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, first: Vec<u8>, mut body: Body) {
-    let mut bytes = Bytes::from(first);
+/// Gives the job what a request sends, to its end.
+async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, mut incoming: Incoming) {
     loop {
+        let mut bytes = match incoming.next().await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return job.port().close_input(),
+            // That was not all of it: the program must not take it for the end.
+            Err(_) => return job.signal(SIGKILL),
+        };
         while !bytes.is_empty() {
             bell.mark_unchanged();
             match job.port().offer(&bytes) {
@@ -199,12 +181,6 @@ async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, first: Vec<u8
                 Some(0) if bell.changed().await.is_err() => return,
                 Some(count) => bytes = bytes.split_off(count),
             }
-        }
-        match frame(&mut body).await {
-            Ok(Some(more)) => bytes = more,
-            Ok(None) => return job.port().close_input(),
-            // That was not all of it: the program must not take it for the end.
-            Err(_) => return job.signal(SIGKILL),
         }
     }
 }
@@ -226,29 +202,20 @@ async fn end_after(time: Duration, job: Arc<Job>) {
     job.signal(SIGKILL);
 }
 
-/// Says what the job says, and how it ends; `clock` ends it when its time is up, if it has one.
+/// Says what the job says, and how it ends; ends it if nobody reads that. `clock` ends it when its time is up, if it has one.
 async fn carry_output(
     job: Arc<Job>,
     mut bell: watch::Receiver<()>,
-    mut sender: Sender<Bytes, Infallible>,
-    mut gone: oneshot::Receiver<()>,
+    mut outgoing: Outgoing,
     clock: Option<&JoinHandle<()>>,
-) {
+) -> Result<(), Gone> {
     let guard = Guard(job);
     loop {
-        let piece = match guard.0.port().hear() {
-            Heard::Bytes(stream, bytes) => JobPiece::Said { stream: stream.into(), data: api::Text::of(&bytes) },
-            Heard::Nothing => {
-                tokio::select! {
-                    rung = bell.changed() => if rung.is_err() { return },
-                    _ = &mut gone => return,
-                }
-                continue;
-            }
+        match guard.0.port().hear() {
+            Heard::Bytes(stream, bytes) => outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::Text::of(&bytes) }).await?,
+            // Who rings is there as long as the job is.
+            Heard::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
             Heard::End => break,
-        };
-        if say(&mut sender, &piece).await.is_err() {
-            return;
         }
     }
     let (exit_code, message) = match guard.0.end() {
@@ -257,12 +224,5 @@ async fn carry_output(
         Some(JobEnd::Signalled(signal)) => (128_u8.saturating_add(signal), format!("ended by signal {signal}")),
         Some(JobEnd::Lost) | None => (128 + SIGKILL, "its cell has ended".into()),
     };
-    // Nobody is left to be told that it could not be said.
-    let _ = say(&mut sender, &JobPiece::Ended { exit_code, message }).await;
-}
-
-async fn say(sender: &mut Sender<Bytes, Infallible>, piece: &JobPiece) -> Result<(), ()> {
-    let mut line = serde_json::to_vec(piece).map_err(|_| ())?;
-    line.push(b'\n');
-    sender.send_data(line.into()).await.map_err(|_| ())
+    outgoing.line(&JobPiece::Ended { exit_code, message }).await
 }

@@ -7,10 +7,12 @@
 mod cell;
 mod jobs;
 mod log;
+mod networks;
 mod order;
 mod pool;
 mod problem;
 mod routes;
+mod streams;
 
 use crate::failure::Failure;
 use crate::laps::Laps;
@@ -21,10 +23,11 @@ use crate::watch::Watch;
 use crate::{api, host, machine, say, socket};
 use axum::Router;
 use axum::routing::get;
-use cell::{Cell, Order};
+use cell::{Cell, Needs, Order, Reader};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use pando_confine::{Needs, Paths};
+use networks::Networks;
+use pando_confine::Paths;
 use pando_kernel::Kernel;
 use pando_machine::PageCount;
 use pool::Pool;
@@ -61,10 +64,11 @@ pub(crate) struct Serve {
     show: Vec<PathBuf>,
 }
 
-/// All that there is. Lock order: the pool's, `cells`, a cell's state, the kernel's.
+/// All that there is. Lock order: `cells`, a cell's state, the kernel's; those of the pool and of the networks are held while no other is but the kernel's.
 struct Service {
     kernel: Arc<Kernel>,
-    pool: Pool,
+    pool: Arc<Pool>,
+    networks: Networks,
     watch: Watch,
     /// What all cells may have together.
     memory: PageCount,
@@ -97,13 +101,15 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let libos = machine::libos(&kernel, &mut laps)?;
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
     let runtime = runtime().map_err(Failure::Thread)?;
-    let pool = Pool::new(Arc::clone(&kernel), libos, watch.clone());
+    let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone()));
+    let networks = Networks::new(Arc::clone(&kernel));
     let whole = kernel.free() + kernel.registry().used;
-    let service = Service { kernel, pool, watch, memory, whole, next: AtomicU64::new(1), cells: Mutex::default() };
+    let service = Service { kernel, pool, networks, watch, memory, whole, next: AtomicU64::new(1), cells: Mutex::default() };
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        pando_confine::limit_calls(Needs { writing_back: true, serving: true, ..Needs::default() }).map_err(Failure::from)?;
+        pando_confine::limit_calls(pando_confine::Needs { writing_back: true, serving: true, ..Default::default() })
+            .map_err(Failure::from)?;
         say::note(&format_args!("serving at {}", path.display()));
         let asked = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
@@ -126,7 +132,8 @@ fn router(service: Service) -> Router {
     let (router, description) = OpenApiRouter::split_for_parts(routes::router());
     let description = description.to_json().unwrap_or_default();
     let described = move || async move { ([("content-type", "application/json")], description) };
-    router.route("/v1/openapi.json", get(described)).fallback(async || Problem::nothing()).with_state(Arc::new(service))
+    let router = router.route("/v1/openapi.json", get(described)).with_state(Arc::new(service));
+    router.layer(axum::middleware::map_response(problem::tell))
 }
 
 /// What of the host its templates may see.
@@ -173,20 +180,21 @@ impl Service {
         if self.taken() >= self.memory {
             return Err(Problem::full(self.memory));
         }
+        let template = self.pool.get(&order.template).await?;
         let service = Arc::clone(self);
-        let started = tokio::task::spawn_blocking(move || {
-            let template = service.pool.get(&order.template)?;
+        blocking(move || {
+            let network = order.network.as_deref().map(|name| service.networks.get(name)).transpose()?;
             let id = service.next.fetch_add(1, Ordering::Relaxed);
-            let cell = Cell::start(id, order, &service.kernel, template, &service.watch)?;
+            let is_whole = order.whole;
+            let cell = Cell::start(id, order, Needs { template, network }, &service.kernel, &service.watch)?;
             service.remember(&cell);
+            let reader = is_whole.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).keep());
-            if cell.has_input() {
-                let cell = Arc::clone(&cell);
-                tokio::spawn(async move { cell.give_first().await });
-            }
-            Ok(Wanted { service, cell, is_released: false })
-        });
-        started.await.unwrap_or_else(|error| Err(Problem::server(error)))
+            let giver = Arc::clone(&cell);
+            tokio::spawn(async move { giver.give_first().await });
+            Ok(Wanted { service, cell, reader, is_released: false })
+        })
+        .await
     }
 
     /// Remembers a cell, and forgets those that ended long ago.
@@ -228,8 +236,7 @@ impl Service {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Cell>>> {
-        // The map is whole at every step, whoever panics.
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.cells)
     }
 }
 
@@ -237,6 +244,8 @@ impl Service {
 struct Wanted {
     service: Arc<Service>,
     cell: Arc<Cell>,
+    /// Who reads all of it from its beginning, if that was ordered.
+    reader: Option<Reader>,
     /// It goes on whoever waits.
     is_released: bool,
 }
@@ -256,6 +265,16 @@ impl Drop for Wanted {
             self.service.forget(self.cell.id);
         }
     }
+}
+
+/// Does what may take its time.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
+}
+
+/// What is under the locks of the service is whole at every step, whoever panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

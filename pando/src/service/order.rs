@@ -34,6 +34,7 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Probl
         network: network.as_deref().map(options::network_name).transpose().map_err(Problem::request)?,
         input: bytes(input.as_ref())?,
         input_ends,
+        whole: false,
     })
 }
 
@@ -42,11 +43,6 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Probl
 /// # Errors
 /// Something of it makes no sense.
 pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, Problem> {
-    if asked.arguments.is_empty() {
-        let standard = Create::standard(&name);
-        let standard = standard.ok_or_else(|| Problem::request(format!("which program `{name}` is made of is missing: `arguments`")))?;
-        return Ok(Create { replace: asked.replace, ..standard });
-    }
     if asked.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
         return Err(Problem::request(format!("variants: give a number from 1 to {VARIANTS_MAX}")));
     }
@@ -60,7 +56,7 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
         Ok(volume) => Ok(Volume { writable: false, ..volume }),
         Err(error) => Err(Problem::request(format!("volumes: {error}"))),
     });
-    Ok(Create {
+    let made = Create {
         seen: Seen {
             variables: variables.collect::<Result<_, _>>().map_err(Problem::request)?,
             directory: None,
@@ -78,6 +74,22 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
         train_arg: asked.train_arguments.iter().map(Into::into).collect(),
         name,
         words: asked.arguments.iter().map(Into::into).collect(),
+        standard: false,
+    };
+    if !made.words.is_empty() {
+        return Ok(made);
+    }
+    // What is said of it counts; what is not is as it is made when nobody says anything.
+    let standard = Create::standard(&made.name);
+    let standard = standard.ok_or_else(|| Problem::request(format!("which program `{}` is made of is missing: `arguments`", made.name)))?;
+    let is_plain = *asked == api::NewTemplate { name: asked.name.clone(), replace: asked.replace, ..api::NewTemplate::default() };
+    Ok(Create {
+        words: standard.words,
+        limits: Limits { memory: made.limits.memory.or(standard.limits.memory), ..made.limits },
+        train: true,
+        train_arg: if made.train_arg.is_empty() { standard.train_arg } else { made.train_arg },
+        standard: is_plain,
+        ..made
     })
 }
 

@@ -5,23 +5,29 @@
 //! clone has ended.
 
 use super::problem::Problem;
+use super::{blocking, lock};
 use crate::failure::Failure;
+use crate::guard::RootGuard;
+use crate::say;
 use crate::template::{Create, Found, Name, Plan, Which, draw};
 use crate::watch::Watch;
-use pando_kernel::{DiskId, Kernel, Stream};
-use pando_launch::{Root, Template};
+use pando_kernel::{Kernel, Stream};
+use pando_launch::Template;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
 
+/// Templates that are made at a time: fewer than there are threads for all that blocks.
+const MAKERS: usize = 4;
 /// Bytes of what a program says while it is started that are told if it does not become ready.
 const TOLD_MAX: usize = 4096;
 
-/// A template that is loaded.
+/// A template that is loaded, as long as somebody has it.
 pub(super) struct Warm {
-    pub(super) root: Root,
+    pub(super) root: RootGuard,
     pub(super) found: Found,
     /// Another where the file is another.
     sign: Sign,
@@ -30,92 +36,135 @@ pub(super) struct Warm {
 /// By which files are told apart: device, number, length, and when it was changed.
 type Sign = (u64, u64, u64, i64, i64);
 
-/// What is loaded. Lock order: `makers`, `loaded`, `retired`, and the kernel's last.
+/// Held while a template is loaded or made, so that who wants the same waits for it, and nobody else.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// What is loaded. Its locks are held for moments, and one at a time.
 pub(super) struct Pool {
     kernel: Arc<Kernel>,
     libos: Template,
     watch: Watch,
-    /// Held while a template is made, so that two who ask for the same make it once.
-    makers: Mutex<()>,
+    makers: Semaphore,
+    turns: Mutex<BTreeMap<Name, Turn>>,
     loaded: Mutex<BTreeMap<PathBuf, Arc<Warm>>>,
-    /// Disks of what is not loaded any more, which clones may have still.
-    retired: Mutex<Vec<DiskId>>,
 }
 
 impl Pool {
     pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: Watch) -> Pool {
-        Pool { kernel, libos, watch, makers: Mutex::default(), loaded: Mutex::default(), retired: Mutex::default() }
+        Pool { kernel, libos, watch, makers: Semaphore::new(MAKERS), turns: Mutex::default(), loaded: Mutex::default() }
     }
 
-    /// The template of this name, loaded if it is not. One of the standard ones is made if it is not there. Blocks.
+    /// The template of this name, loaded if it is not. One of the standard ones is made if it is not there, and made anew if the host is not what it was.
     ///
     /// # Errors
     /// There is none, or it cannot be loaded or made.
-    pub(super) fn get(&self, name: &Name) -> Result<Arc<Warm>, Problem> {
-        let missing = || Failure::NoTemplate(name.to_string());
-        if let Some(warm) = self.load(name)? {
+    pub(super) async fn get(self: &Arc<Pool>, name: &Name) -> Result<Arc<Warm>, Problem> {
+        if let Some(warm) = self.ready(&draw(name)?)? {
             return Ok(warm);
         }
-        let standard = Create::standard(name).ok_or_else(missing)?;
-        let makers = lock(&self.makers);
-        // Somebody else may have made it meanwhile.
-        if self.load(name)?.is_none() {
-            self.grow(standard)?;
-        }
-        drop(makers);
-        Ok(self.load(name)?.ok_or_else(missing)?)
+        let (pool, name) = (Arc::clone(self), name.clone());
+        apart(async move {
+            let turn = pool.turn(&name);
+            let _turn = turn.lock().await;
+            let standard = match pool.load(&name).await? {
+                Loaded::Ready(warm) => return Ok(warm),
+                Loaded::Missing => Create::standard(&name),
+                Loaded::Outdated => {
+                    say::note(&format_args!("the host's software has changed: template `{name}` is made anew"));
+                    Create::standard(&name).map(|standard| Create { replace: true, ..standard })
+                }
+            };
+            let missing = || Failure::NoTemplate(name.to_string());
+            pool.grow(standard.ok_or_else(missing)?).await?;
+            match pool.load(&name).await? {
+                Loaded::Ready(warm) => Ok(warm),
+                Loaded::Missing | Loaded::Outdated => Err(missing().into()),
+            }
+        })
+        .await
     }
 
-    /// Makes a template and keeps it. Blocks until it is there.
+    /// Makes a template and keeps it; waits until it is there.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(super) fn make(&self, options: Create) -> Result<(), Problem> {
-        let _makers = lock(&self.makers);
-        self.grow(options)
+    pub(super) async fn make(self: &Arc<Pool>, options: Create) -> Result<(), Problem> {
+        let pool = Arc::clone(self);
+        apart(async move {
+            let turn = pool.turn(&options.name);
+            let _turn = turn.lock().await;
+            pool.grow(options).await
+        })
+        .await
     }
 
-    /// The template of this name in one of its variants, loaded; `None`: there is none.
-    fn load(&self, name: &Name) -> Result<Option<Arc<Warm>>, Problem> {
-        let path = draw(name)?;
-        let mut loaded = lock(&self.loaded);
-        let sign = sign(&path)?;
-        match loaded.get(&path) {
-            Some(warm) if Some(warm.sign) == sign => return Ok(Some(Arc::clone(warm))),
-            _ => {}
-        }
-        if let Some(old) = loaded.remove(&path) {
-            self.retire(&old);
-        }
-        let Some(sign) = sign else { return Ok(None) };
-        let found = Found::open(&Which::File(path.clone()))?;
-        let mut asked = found.find()?;
-        let root = found.load(&self.kernel, &mut asked)?;
-        let warm = Arc::new(Warm { root, found, sign });
-        loaded.insert(path, Arc::clone(&warm));
-        Ok(Some(warm))
+    /// What is loaded of a file, if that is still the same.
+    fn ready(&self, path: &Path) -> Result<Option<Arc<Warm>>, Failure> {
+        let sign = sign(path)?;
+        Ok(lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign).cloned())
     }
 
-    /// Gives up what is loaded of templates whose files are gone or others.
+    /// Loads the template of this name in one of its variants.
+    async fn load(self: &Arc<Pool>, name: &Name) -> Result<Loaded, Problem> {
+        let (pool, name) = (Arc::clone(self), name.clone());
+        blocking(move || {
+            pool.tidy();
+            let path = draw(&name)?;
+            if let Some(warm) = pool.ready(&path)? {
+                return Ok(Loaded::Ready(warm));
+            }
+            let Some(sign) = sign(&path)? else { return Ok(Loaded::Missing) };
+            let found = Found::open(&Which::File(path.clone()))?;
+            let mut asked = match found.find() {
+                Err(Failure::Changed(_)) if found.recipe().standard => return Ok(Loaded::Outdated),
+                found => found?,
+            };
+            let warm = Arc::new(Warm { root: found.load(&pool.kernel, &mut asked)?, found, sign });
+            lock(&pool.loaded).insert(path, Arc::clone(&warm));
+            Ok(Loaded::Ready(warm))
+        })
+        .await
+    }
+
+    /// Gives up what is loaded of templates whose files are gone or others; their clones go on.
     pub(super) fn tidy(&self) {
-        let mut loaded = lock(&self.loaded);
-        let gone = loaded.extract_if(.., |path, warm| sign(path).is_ok_and(|sign| sign != Some(warm.sign)));
-        gone.for_each(|(_, warm)| self.retire(&warm));
+        let is_gone = |path: &PathBuf, warm: &mut Arc<Warm>| sign(path).is_ok_and(|sign| sign != Some(warm.sign));
+        let gone: Vec<_> = lock(&self.loaded).extract_if(.., is_gone).collect();
+        drop(gone);
     }
 
-    /// Gives up what is loaded of a template; its clones go on.
-    fn retire(&self, warm: &Warm) {
-        let mut retired = lock(&self.retired);
-        retired.extend(warm.root.clone().clear(&self.kernel));
-        retired.retain(|disk| self.kernel.remove_disk(*disk).is_err());
+    async fn grow(self: &Arc<Pool>, options: Create) -> Result<(), Problem> {
+        let _maker = self.makers.acquire().await.map_err(Problem::server)?;
+        let pool = Arc::clone(self);
+        blocking(move || {
+            let plan = Plan::new(options)?;
+            let mut said = Vec::new();
+            let grown = plan.grow(&pool.kernel, &pool.libos, &pool.watch, &mut |_, port| listen(port, &mut said), &|_| ());
+            grown.map_err(|failure| Problem::from(failure).with_words(&String::from_utf8_lossy(&said)))
+        })
+        .await
     }
 
-    fn grow(&self, options: Create) -> Result<(), Problem> {
-        let plan = Plan::new(options)?;
-        let mut said = Vec::new();
-        let grown = plan.grow(&self.kernel, &self.libos, &self.watch, &mut |_, port| listen(port, &mut said), &|_| ());
-        grown.map_err(|failure| Problem::from(failure).with_words(&String::from_utf8_lossy(&said)))
+    /// Whose turn it is with a name.
+    fn turn(&self, name: &Name) -> Turn {
+        let mut turns = lock(&self.turns);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(name.clone()).or_default())
     }
+}
+
+/// What has become of loading a template.
+enum Loaded {
+    Ready(Arc<Warm>),
+    /// There is none.
+    Missing,
+    /// It is a standard one, and the host is not what it was.
+    Outdated,
+}
+
+/// Does something to its end, whoever waits for it: others may wait for the same.
+async fn apart<T: Send + 'static>(work: impl Future<Output = Result<T, Problem>> + Send + 'static) -> Result<T, Problem> {
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
 }
 
 /// Remembers the last that a program says until it is ready or has ended.
@@ -136,9 +185,4 @@ fn sign(path: &Path) -> Result<Option<Sign>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Failure::Templates { path: path.into(), source }),
     }
-}
-
-/// What is under these locks is whole at every step, whoever panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,11 +4,14 @@
 use crate::api;
 use crate::failure::Failure;
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
 use pando_machine::PageCount;
+
+/// Bytes of the longest reason that the library gives.
+const REFUSAL_MAX: usize = 64 << 10;
 
 /// Why a request is refused.
 #[derive(Debug)]
@@ -24,13 +27,18 @@ impl Problem {
         Problem { status: StatusCode::BAD_REQUEST, word: "bad-request", message: message.into() }
     }
 
-    /// Nothing is at this path, or not by this method.
-    pub(super) fn nothing() -> Problem {
-        Problem {
-            status: StatusCode::NOT_FOUND,
-            word: "no-such-path",
-            message: "nothing is here: GET /v1/openapi.json says what is where".into(),
-        }
+    /// The library that answers has refused a request before anybody saw it.
+    fn refused(status: StatusCode, why: &str) -> Problem {
+        let (status, word, message) = match status {
+            StatusCode::NOT_FOUND => (status, "no-such-path", "nothing is here: GET /v1/openapi.json says what is where".into()),
+            StatusCode::METHOD_NOT_ALLOWED => {
+                (status, "no-such-method", "nobody does this here: GET /v1/openapi.json says what is done".into())
+            }
+            StatusCode::PAYLOAD_TOO_LARGE => (status, "too-large", why.into()),
+            status if status.is_server_error() => (status, "server", why.into()),
+            _ => (StatusCode::BAD_REQUEST, "bad-request", why.into()),
+        };
+        Problem { status, word, message }
     }
 
     /// There is no such cell.
@@ -118,6 +126,19 @@ impl From<OperatorError> for Problem {
     fn from(error: OperatorError) -> Problem {
         LaunchError::from(error).into()
     }
+}
+
+/// Lets every refusal be told as a problem, whoever refuses.
+pub(super) async fn tell(answer: Response) -> Response {
+    let is_told = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if is_told || !(answer.status().is_client_error() || answer.status().is_server_error()) {
+        return answer;
+    }
+    let (head, body) = answer.into_parts();
+    let why = axum::body::to_bytes(body, REFUSAL_MAX).await.unwrap_or_default();
+    let mut told = Problem::refused(head.status, &String::from_utf8_lossy(&why)).into_response();
+    told.headers_mut().extend(head.headers.get(header::ALLOW).map(|methods| (header::ALLOW, methods.clone())));
+    told
 }
 
 impl IntoResponse for Problem {

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be asked, and who answers it.
 
-use super::cell::Reader;
+use super::cell::{Order, Reader};
 use super::problem::Problem;
-use super::{Service, jobs, order};
+use super::streams::{Incoming, Outgoing};
+use super::{Service, blocking, jobs, order};
 use crate::api::{self, Text};
 use crate::template::{self, Found, Name, Which};
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use http_body_util::BodyExt;
-use http_body_util::channel::Channel;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +24,8 @@ use utoipa_axum::routes;
 const REQUEST_MAX: usize = 64 << 20;
 /// Bytes that a cell may say which is run to its end, where nobody says how many.
 const RUN_OUTPUT_MAX: u64 = 16 << 20;
-/// Pieces of output that wait for a slow reader.
-const AHEAD: usize = 16;
+/// An answer in lines of JSON.
+const LINES: &str = "application/x-ndjson";
 /// Bytes of a file that are sent at a time.
 const PIECE: usize = 256 << 10;
 
@@ -46,6 +44,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(template, remove_template))
         .routes(routes!(save_template, load_template))
         .routes(routes!(run))
+        .routes(routes!(attach))
         .routes(routes!(cells, make_cell))
         .routes(routes!(cell, remove_cell))
         .routes(routes!(wait))
@@ -59,22 +58,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
 }
 
 type Answer<T> = Result<T, Problem>;
-
-/// JSON whose faults are told as every other problem.
-#[derive(FromRequest)]
-#[from_request(via(Json), rejection(Problem))]
-struct Asked<T>(T);
-
-impl From<JsonRejection> for Problem {
-    fn from(rejection: JsonRejection) -> Problem {
-        Problem::request(rejection.body_text())
-    }
-}
-
-/// Does what may take its time.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Answer<T> + Send + 'static) -> Answer<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
-}
 
 /// What the server is, and what it has.
 #[utoipa::path(get, path = "/v1", responses((status = 200, body = api::Server)))]
@@ -97,15 +80,12 @@ async fn templates() -> Answer<Json<Vec<api::Template>>> {
 #[utoipa::path(post, path = "/v1/templates", request_body = api::NewTemplate, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
 async fn make_template(
     State(service): State<Arc<Service>>,
-    Asked(asked): Asked<api::NewTemplate>,
+    Json(asked): Json<api::NewTemplate>,
 ) -> Answer<(StatusCode, Json<api::Template>)> {
     let name = name(&asked.name)?;
     let options = order::template(&asked, name.clone())?;
-    blocking(move || {
-        service.pool.make(options)?;
-        Ok((StatusCode::CREATED, Json(told(&name)?)))
-    })
-    .await
+    service.pool.make(options).await?;
+    blocking(move || Ok((StatusCode::CREATED, Json(told(&name)?)))).await
 }
 
 /// A template.
@@ -140,19 +120,19 @@ async fn save_template(Path(asked): Path<String>) -> Answer<Response> {
     })
     .await?;
     let mut file = tokio::fs::File::open(path).await.map_err(Problem::server)?;
-    let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(AHEAD);
+    let (mut outgoing, body) = Outgoing::new();
     tokio::spawn(async move {
         let mut piece = vec![0; PIECE];
         loop {
             match file.read(&mut piece).await {
                 Ok(0) => return,
-                Ok(count) if sender.send_data(Bytes::copy_from_slice(&piece[..count])).await.is_err() => return,
+                Ok(count) if outgoing.send(Bytes::copy_from_slice(&piece[..count])).await.is_err() => return,
                 Ok(_) => {}
-                Err(error) => return sender.abort(error),
+                Err(error) => return outgoing.abort(error),
             }
         }
     });
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
 /// Whether it takes another's place.
@@ -166,15 +146,13 @@ struct Place {
 
 /// Keeps a template that was saved, whole and undamaged. It says itself which files of the host its clones see: take only what you trust.
 #[utoipa::path(put, path = "/v1/templates/{name}/file", params(("name" = String, Path), Place), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
-async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, mut body: Body) -> Answer<(StatusCode, Json<api::Template>)> {
+async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, body: Body) -> Answer<(StatusCode, Json<api::Template>)> {
     let name = name(&asked)?;
     let incoming = blocking(|| Ok(template::incoming()?)).await?;
     let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::request(format!("the file breaks off: {error}")))?;
-        if let Some(bytes) = frame.data_ref() {
-            file.write_all(bytes).await.map_err(Problem::server)?;
-        }
+    let mut body = Incoming::new(body);
+    while let Some(bytes) = body.next().await? {
+        file.write_all(&bytes).await.map_err(Problem::server)?;
     }
     file.flush().await.map_err(Problem::server)?;
     blocking(move || {
@@ -186,7 +164,7 @@ async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, mu
 
 /// Clones a template, waits until the clone has ended, and tells what it said.
 #[utoipa::path(post, path = "/v1/run", request_body = api::NewCell, responses((status = 200, body = api::Ran), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
-async fn run(State(service): State<Arc<Service>>, Asked(mut asked): Asked<api::NewCell>) -> Answer<Json<api::Ran>> {
+async fn run(State(service): State<Arc<Service>>, Json(mut asked): Json<api::NewCell>) -> Answer<Json<api::Ran>> {
     asked.output_limit.get_or_insert(RUN_OUTPUT_MAX);
     let wanted = service.start(order::cell(asked, true)?).await?;
     let outcome = wanted.cell.ended().await;
@@ -201,7 +179,7 @@ async fn cells(State(service): State<Arc<Service>>) -> Json<Vec<api::Cell>> {
 
 /// Clones a template, and lets the clone run.
 #[utoipa::path(post, path = "/v1/cells", request_body = api::NewCell, responses((status = 201, body = api::Cell), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
-async fn make_cell(State(service): State<Arc<Service>>, Asked(asked): Asked<api::NewCell>) -> Answer<(StatusCode, Json<api::Cell>)> {
+async fn make_cell(State(service): State<Arc<Service>>, Json(asked): Json<api::NewCell>) -> Answer<(StatusCode, Json<api::Cell>)> {
     let cell = service.start(order::cell(asked, false)?).await?.release();
     Ok((StatusCode::CREATED, Json(cell.told())))
 }
@@ -281,32 +259,44 @@ struct Wanted {
 #[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = u64, Path), Wanted), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
 async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(wanted): Query<Wanted>) -> Answer<Response> {
     let cell = service.find(id)?;
-    let (mut sender, body) = Channel::<Bytes, std::convert::Infallible>::new(AHEAD);
+    let (mut outgoing, body) = Outgoing::new();
     tokio::spawn(async move {
-        let mut number = wanted.from;
-        let reader = wanted.whole.then(|| Reader::new(&cell, number));
-        while let Some(piece) = cell.piece(number, wanted.follow).await {
-            if let api::Piece::Said { number: said, .. } = &piece {
-                number = said + 1;
-            }
-            if let Some(reader) = &reader {
-                reader.go_on(number);
-            }
-            let mut line = serde_json::to_vec(&piece).unwrap_or_default();
-            line.push(b'\n');
-            if sender.send_data(line.into()).await.is_err() || matches!(piece, api::Piece::Ended { .. }) {
-                return;
-            }
+        let reader = wanted.whole.then(|| Reader::new(&cell, wanted.from));
+        // Who does not read any more needs nothing.
+        if let Ok(Some(ended)) = cell.tell(wanted.from, wanted.follow, reader, &mut outgoing).await {
+            let _ = outgoing.line(&ended).await;
         }
     });
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
+    Ok(([(header::CONTENT_TYPE, LINES)], body).into_response())
+}
+
+/// Clones a template, and lets the clone run as long as somebody reads this. The first line of the request says what to clone, as JSON (`NewCell`), and what follows is its standard input; the clone's address is the answer's `location`, and each line of the answer is a piece of what it says, the last how it ended. It is forgotten then, and who breaks off ends it.
+#[utoipa::path(post, path = "/v1/attach", request_body(content = api::NewCell, content_type = "application/x-ndjson"), responses((status = 201, body = api::Piece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
+async fn attach(State(service): State<Arc<Service>>, body: Body) -> Answer<Response> {
+    let mut incoming = Incoming::new(body);
+    let order = order::cell(incoming.first_line().await?, false)?;
+    let mut wanted = service.start(Order { whole: true, ..order }).await?;
+    let (cell, reader) = (Arc::clone(&wanted.cell), wanted.reader.take());
+    let place = format!("/v1/cells/{}", cell.id);
+    let (mut outgoing, body) = Outgoing::new();
+    let listening = Arc::clone(&cell);
+    tokio::spawn(async move { listening.follow(incoming).await });
+    tokio::spawn(async move {
+        let ended = cell.tell(0, true, reader, &mut outgoing).await;
+        // Who has read its end does not find it any more.
+        drop(wanted);
+        if let Ok(Some(ended)) = ended {
+            let _ = outgoing.line(&ended).await;
+        }
+    });
+    Ok((StatusCode::CREATED, [(header::LOCATION, place), (header::CONTENT_TYPE, LINES.into())], body).into_response())
 }
 
 /// Starts a program in a cell that runs, beside its first one. The first line of the request says which, as JSON (`NewJob`), and what follows is its standard input; each line of the answer is a piece of what it says, the last how it ended. Who breaks off ends it.
 #[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = u64, Path)), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
 async fn exec(State(service): State<Arc<Service>>, Path(id): Path<u64>, body: Body) -> Answer<Response> {
     let said = jobs::exec(&*service.find(id)?, body).await?;
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], said).into_response())
+    Ok(([(header::CONTENT_TYPE, LINES)], said).into_response())
 }
 
 /// Which file.
@@ -336,15 +326,13 @@ async fn write_file(State(service): State<Arc<Service>>, Path(id): Path<u64>, Qu
 async fn freeze(
     State(service): State<Arc<Service>>,
     Path(id): Path<u64>,
-    Asked(asked): Asked<api::Freeze>,
+    Json(asked): Json<api::Freeze>,
 ) -> Answer<(StatusCode, Json<api::Template>)> {
     let (cell, name) = (service.find(id)?, name(&asked.name)?);
-    blocking(move || {
-        template::check_free(&name, asked.replace)?;
-        cell.freeze(asked.force, |frozen, found| Ok(found.keep(&service.kernel, frozen, &name)?))?;
-        Ok((StatusCode::CREATED, Json(told(&name)?)))
-    })
-    .await
+    // A name that is taken costs no cell its life.
+    template::check_free(&name, asked.replace)?;
+    cell.freeze(name.clone(), asked.force).await?;
+    blocking(move || Ok((StatusCode::CREATED, Json(told(&name)?)))).await
 }
 
 /// Whether that is all.
@@ -360,7 +348,7 @@ struct Last {
 #[utoipa::path(post, path = "/v1/cells/{cell}/input", params(("cell" = u64, Path), Last), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = 404, body = api::Problem), (status = 409, body = api::Problem)))]
 async fn input(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(last): Query<Last>, bytes: Bytes) -> Answer<StatusCode> {
     let cell = service.find(id)?;
-    match cell.give(&bytes, last.end).await {
+    match cell.give(bytes, last.end).await {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::state(format!("cell {id} has ended: nobody reads its input"))),
     }

@@ -5,6 +5,7 @@
 
 use super::{Create, Recipe, place};
 use crate::failure::Failure;
+use crate::guard::{CellGuard, RootGuard};
 use crate::laps::Laps;
 use crate::machine;
 use crate::progress::Progress;
@@ -40,9 +41,10 @@ pub(crate) struct Plan {
 
 /// A program that has not been started yet, and what it sees.
 struct Sprout {
-    root: Root,
+    cell: CellGuard,
     program: Program,
-    cell: CellId,
+    /// Goes after its clone.
+    _root: RootGuard,
 }
 
 /// Makes a template and keeps it.
@@ -91,32 +93,37 @@ impl Plan {
     ///
     /// # Errors
     /// The program ends before it is ready, there is not enough memory, or it cannot be written.
-    pub(crate) fn grow(&self, kernel: &Kernel, libos: &Template, watch: &Watch, tell: Tell<'_>, aim: Aim<'_>) -> Result<(), Failure> {
+    pub(crate) fn grow(&self, kernel: &Arc<Kernel>, libos: &Template, watch: &Watch, tell: Tell<'_>, aim: Aim<'_>) -> Result<(), Failure> {
         for number in 0..self.options.variants {
             let file = place::variant(&self.options.name, number)?;
             remove_leftovers(&place::directory()?, &file);
             let sprout = self.plant(kernel, libos)?;
-            let grown = self.tend(kernel, (&sprout, &file), watch, tell, aim);
-            sprout.clear(kernel);
-            grown?;
+            self.tend(kernel, (&sprout, &file), watch, tell, aim)?;
         }
         // What was replaced may have had more.
         place::keep_first(&self.options.name, self.options.variants)
     }
 
     /// Makes the cell of the program.
-    fn plant(&self, kernel: &Kernel, libos: &Template) -> Result<Sprout, Failure> {
+    fn plant(&self, kernel: &Arc<Kernel>, libos: &Template) -> Result<Sprout, Failure> {
         let Plan { options: Create { seen, limits, words, .. }, asked, memory, .. } = self;
-        let root = Root::new(kernel, libos, asked.volumes.clone())?;
+        let root = RootGuard::new(kernel, Root::new(kernel, libos, asked.volumes.clone())?);
         let program = Program { memory: *memory, is_template: true, ..asked.program(seen, words) };
-        let cell = program.prepare(kernel, &root)?;
-        limits.apply(kernel, cell)?;
-        Ok(Sprout { root, program, cell })
+        let cell = CellGuard::new(kernel, program.prepare(kernel, &root)?);
+        limits.apply(kernel, cell.cell())?;
+        Ok(Sprout { cell, program, _root: root })
     }
 
     /// Makes one variant.
-    fn tend(&self, kernel: &Kernel, (sprout, file): (&Sprout, &Path), watch: &Watch, tell: Tell<'_>, aim: Aim<'_>) -> Result<(), Failure> {
-        let Sprout { cell, .. } = *sprout;
+    fn tend(
+        &self,
+        kernel: &Arc<Kernel>,
+        (sprout, file): (&Sprout, &Path),
+        watch: &Watch,
+        tell: Tell<'_>,
+        aim: Aim<'_>,
+    ) -> Result<(), Failure> {
+        let cell = sprout.cell.cell();
         aim(Some(cell));
         let port = kernel.console(cell).map_err(LaunchError::from)?;
         port.close_input();
@@ -144,12 +151,8 @@ impl Plan {
         let template = super::load_volumes(&Saved::open(&untrained)?, kernel, self.asked.volumes.clone(), self.memory)?;
         let learned = (0..teachers).try_for_each(|_| self.train(kernel, (&sprout.program, &template), watch, aim));
         aim(None);
-        let saved = learned.and_then(|()| self.save(kernel, template.cell(), file));
-        for disk in template.clear(kernel) {
-            // No cell is left that could have it.
-            let _ = kernel.remove_disk(disk);
-        }
-        saved
+        learned?;
+        self.save(kernel, template.cell(), file)
     }
 
     fn save(&self, kernel: &Kernel, cell: CellId, file: &Path) -> Result<(), Failure> {
@@ -160,10 +163,11 @@ impl Plan {
     }
 
     /// Runs a clone to its end, from which the template learns.
-    fn train(&self, kernel: &Kernel, (program, template): (&Program, &Root), watch: &Watch, aim: Aim<'_>) -> Result<(), Failure> {
+    fn train(&self, kernel: &Arc<Kernel>, (program, template): (&Program, &Root), watch: &Watch, aim: Aim<'_>) -> Result<(), Failure> {
         let arguments = self.options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         let program = Program { arguments, environment: Vec::new(), is_template: false, ..program.clone() };
-        let clone = program.prepare(kernel, template)?;
+        let guard = CellGuard::new(kernel, program.prepare(kernel, template)?);
+        let clone = guard.cell();
         kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
         let port = kernel.console(clone).map_err(LaunchError::from)?;
         port.close_input();
@@ -178,19 +182,6 @@ impl Plan {
             say::problem(&format_args!("the clone to learn from: {}: what it did until then was learned", outcome.end));
         }
         Ok(())
-    }
-}
-
-impl Sprout {
-    /// Gives up what was made for it.
-    fn clear(self, kernel: &Kernel) {
-        // It may have ended by itself.
-        let _ = kernel.end(self.cell, End::Killed);
-        let _ = kernel.collect(self.cell);
-        for disk in self.root.clear(kernel) {
-            // Whoever cloned it meanwhile keeps them.
-            let _ = kernel.remove_disk(disk);
-        }
     }
 }
 

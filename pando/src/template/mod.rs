@@ -8,6 +8,7 @@ mod standard;
 
 use crate::cli::{Limits, Seen};
 use crate::failure::Failure;
+use crate::guard::RootGuard;
 use crate::progress::Progress;
 use crate::view::Asked;
 use clap::Args;
@@ -23,6 +24,7 @@ use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 /// What a template is made of.
@@ -61,6 +63,10 @@ pub(crate) struct Create {
     /// The program and its arguments, as for `pando run`
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
     pub(crate) words: Vec<OsString>,
+
+    /// It is one of the standard ones, and nothing of it was asked for otherwise.
+    #[arg(skip)]
+    pub(crate) standard: bool,
 }
 
 impl Create {
@@ -151,7 +157,7 @@ impl Found {
     ///
     /// # Errors
     /// The machine lacks something, or the file makes no sense.
-    pub(crate) fn load(&self, kernel: &Kernel, asked: &mut Asked) -> Result<Root, Failure> {
+    pub(crate) fn load(&self, kernel: &Arc<Kernel>, asked: &mut Asked) -> Result<RootGuard, Failure> {
         load_volumes(&self.saved, kernel, std::mem::take(&mut asked.volumes), self.memory())
     }
 
@@ -191,12 +197,24 @@ impl Found {
 }
 
 /// Makes a saved template that sees these volumes a root of a kernel.
-fn load_volumes(saved: &Saved, kernel: &Kernel, volumes: Vec<Volume>, memory: PageCount) -> Result<Root, Failure> {
-    let disks =
-        volumes.iter().map(|volume| kernel.add_disk(volume.disk.clone())).collect::<Result<Vec<_>, _>>().map_err(LaunchError::from)?;
-    let (cell, pages) = saved.load(kernel, &disks, memory)?;
-    kernel.foresee(cell).map_err(LaunchError::from)?;
-    Ok(Root::loaded(cell, volumes, disks.into_iter().chain([pages]).collect()))
+fn load_volumes(saved: &Saved, kernel: &Arc<Kernel>, volumes: Vec<Volume>, memory: PageCount) -> Result<RootGuard, Failure> {
+    let mut disks = Vec::new();
+    let mut load = || {
+        for volume in &volumes {
+            disks.push(kernel.add_disk(volume.disk.clone()).map_err(LaunchError::from)?);
+        }
+        let (cell, pages) = saved.load(kernel, &disks, memory)?;
+        disks.push(pages);
+        Ok::<_, Failure>(cell)
+    };
+    let loaded = load();
+    if loaded.is_err() {
+        // No cell has them.
+        disks.iter().for_each(|disk| _ = kernel.remove_disk(*disk));
+    }
+    let root = RootGuard::new(kernel, Root::loaded(loaded?, volumes, disks));
+    kernel.foresee(root.cell()).map_err(LaunchError::from)?;
+    Ok(root)
 }
 
 /// Sees to it that a template of this name can be made.

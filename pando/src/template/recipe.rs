@@ -37,6 +37,9 @@ pub(crate) struct Recipe {
     memory: u64,
     /// Seconds since 1970.
     pub(crate) made: u64,
+    /// It is one of the standard ones, as it is made when nobody says otherwise.
+    #[serde(default)]
+    pub(crate) standard: bool,
 }
 
 impl Recipe {
@@ -66,12 +69,13 @@ impl Recipe {
             fingerprint,
             memory: options.limits.memory().0,
             made: now(),
+            standard: options.standard,
         })
     }
 
     /// That of a clone which has become a template of its own.
     pub(super) fn renamed(&self, name: &Name) -> Recipe {
-        Recipe { name: name.to_string(), made: now(), ..self.clone() }
+        Recipe { name: name.to_string(), made: now(), standard: false, ..self.clone() }
     }
 
     /// Reads the recipe of a saved template.

@@ -27,6 +27,7 @@ impl Create {
             train_arg: vec!["print(1)".into()],
             name: name.clone(),
             words: words.iter().map(Into::into).collect(),
+            standard: true,
         })
     }
 }

@@ -83,7 +83,12 @@ impl Drop for Service {
 impl Grove {
     /// Starts a service and waits until it answers.
     pub(crate) fn serve(&self, options: &[&str]) -> Service {
-        let mut child = self.command(&[&["serve"], options].concat()).stderr(Stdio::piped()).spawn().expect("pando starts");
+        self.service(self.command(&[&["serve"], options].concat()))
+    }
+
+    /// The same, as this command has it.
+    pub(crate) fn service(&self, mut command: Command) -> Service {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("pando starts");
         let mut errors = BufReader::new(child.stderr.take().expect("it was asked for"));
         let mut line = String::new();
         errors.read_line(&mut line).expect("it can be read");
@@ -132,15 +137,28 @@ impl Service {
         (status, answer)
     }
 
-    /// Asks, and does not wait for the answer.
-    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> UnixStream {
+    /// Waits for a line on its standard error, and tells whether it is about that.
+    pub(crate) fn says(&mut self, what: &str) -> bool {
+        let mut line = String::new();
+        self.errors.read_line(&mut line).expect("it can be read");
+        line.contains(what)
+    }
+
+    /// Begins to ask, with a body of so many bytes to come.
+    pub(crate) fn begin(&self, method: &str, path: &str, length: usize) -> UnixStream {
         let mut stream = UnixStream::connect(&self.socket).expect("it listens");
-        let length = body.len();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         );
         // It may be answered before all of it was read.
-        let _ = stream.write_all(&[head.as_bytes(), body].concat());
+        let _ = stream.write_all(head.as_bytes());
+        stream
+    }
+
+    /// Asks, and does not wait for the answer.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> UnixStream {
+        let mut stream = self.begin(method, path, body.len());
+        let _ = stream.write_all(body);
         stream
     }
 

@@ -295,6 +295,10 @@ fn what_makes_no_sense_is_refused_in_words() {
     let (grove, service) = served();
     let cases = [
         ("GET", "/v1/nothing", "", 404, "openapi.json"),
+        ("PATCH", "/v1/cells", "", 405, "openapi.json"),
+        ("GET", "/v1/cells/first", "", 400, "first"),
+        ("GET", "/v1/cells/99/wait?timeout=soon", "", 400, "timeout"),
+        ("POST", "/v1/attach", "{}", 400, "no name for a template"),
         ("POST", "/v1/run", "{", 400, "JSON"),
         ("POST", "/v1/run", r#"{"template":"sh","tiemout":1}"#, 400, "timeout"),
         ("POST", "/v1/run", r#"{"template":"../sh"}"#, 400, "no name for a template"),
@@ -314,6 +318,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     for (method, path, body, status, word) in cases {
         let (told, answer) = service.ask(method, path, body);
         assert!(told == status && answer.contains(word), "{method} {path} {body}: {told} {answer}");
+        let problem: Value = serde_json::from_str(&answer).expect("every problem is told in the same form");
+        assert!(problem["problem"].is_string() && problem["message"].is_string(), "{answer}");
     }
     // What is no socket is somebody's file.
     let file = grove.path("notes");

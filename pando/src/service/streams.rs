@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bodies of requests and answers that come in pieces.
+
+use super::problem::Problem;
+use axum::body::{Body, Bytes};
+use http_body_util::BodyExt;
+use http_body_util::channel::{Channel, Sender};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use tokio::sync::oneshot;
+
+/// Bytes of the longest first line.
+const LINE_MAX: usize = 1 << 20;
+/// Pieces of an answer that wait for a slow reader.
+const AHEAD: usize = 16;
+
+/// What a request sends.
+pub(super) struct Incoming {
+    body: Body,
+    /// What has come and was not taken.
+    rest: Bytes,
+}
+
+impl Incoming {
+    pub(super) fn new(body: Body) -> Incoming {
+        Incoming { body, rest: Bytes::new() }
+    }
+
+    /// What its first line says, as JSON.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub(super) async fn first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
+        let mut line = Vec::new();
+        while let Some(mut bytes) = self.next().await? {
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            if let Some(end) = end {
+                self.rest = bytes.split_off(end + 1);
+            }
+            line.extend_from_slice(&bytes);
+            if line.len() > LINE_MAX {
+                return Err(Problem::request("the first line is too long to say what shall be started"));
+            }
+            if end.is_some() {
+                break;
+            }
+        }
+        serde_json::from_slice(&line).map_err(|error| Problem::request(format!("the first line: {error}")))
+    }
+
+    /// The next bytes. `None`: that was all.
+    ///
+    /// # Errors
+    /// It breaks off.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        if !self.rest.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.rest)));
+        }
+        match self.body.frame().await {
+            None => Ok(None),
+            Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+            Some(Err(error)) => Err(Problem::request(format!("the request breaks off: {error}"))),
+        }
+    }
+}
+
+/// What is sent as an answer, as long as somebody reads it.
+pub(super) struct Outgoing {
+    sender: Sender<Bytes, io::Error>,
+    gone: oneshot::Receiver<()>,
+}
+
+/// Nobody reads an answer any more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl Outgoing {
+    /// One that has just begun, and its body.
+    pub(super) fn new() -> (Outgoing, Body) {
+        let (sender, body) = Channel::new(AHEAD);
+        // Goes when the body goes.
+        let (here, gone) = oneshot::channel::<()>();
+        let body = body.map_frame(move |frame| {
+            let _ = &here;
+            frame
+        });
+        (Outgoing { sender, gone }, Body::new(body))
+    }
+
+    /// Sends bytes; waits for a slow reader.
+    ///
+    /// # Errors
+    /// Nobody reads them.
+    pub(super) async fn send(&mut self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
+        self.sender.send_data(bytes.into()).await.map_err(|_| Gone)
+    }
+
+    /// Sends a line of JSON.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) async fn line(&mut self, said: &impl Serialize) -> Result<(), Gone> {
+        let mut line = serde_json::to_vec(said).map_err(|_| Gone)?;
+        line.push(b'\n');
+        self.send(line).await
+    }
+
+    /// Waits for something, as long as somebody reads.
+    ///
+    /// # Errors
+    /// Nobody does.
+    pub(super) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Gone> {
+        tokio::select! {
+            done = work => Ok(done),
+            _ = &mut self.gone => Err(Gone),
+        }
+    }
+
+    /// Breaks off, so that the reader does not take it for all.
+    pub(super) fn abort(self, error: io::Error) {
+        self.sender.abort(error);
+    }
+}

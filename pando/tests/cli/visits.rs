@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando clone` where `pando serve` runs behaves as where none does.
+
+use crate::case::as_shell;
+use crate::grove::{Grove, Service};
+use pando_testing::lab::kvm_is_there;
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A clone in the service that has said that it is ready.
+struct Visit {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Visit {
+    fn new(grove: &Grove, script: &str) -> Visit {
+        let script = format!("{script} echo ready; while :; do read line; done");
+        let mut command = grove.command(&["clone", "sh", &script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("the clone writes");
+        assert_eq!(line, "ready\n");
+        Visit { child, output }
+    }
+
+    fn send(&self, signal: &str) {
+        let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().expect("kill starts");
+        assert!(status.success());
+    }
+
+    /// Its status, and what it said besides.
+    fn end(mut self) -> (i32, String, String) {
+        let (mut output, mut errors) = (String::new(), String::new());
+        self.output.read_to_string(&mut output).expect("it is text");
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("it is text");
+        (as_shell(self.child.wait().expect("it is ours")), output, errors)
+    }
+}
+
+fn served() -> (Grove, Service) {
+    let grove = Grove::new();
+    grove.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);
+    let service = grove.serve(&[]);
+    (grove, service)
+}
+
+fn cells(service: &Service) -> Option<usize> {
+    service.json("GET", "/v1/cells", json!(null)).as_array().map(Vec::len)
+}
+
+#[test]
+fn the_host_may_ask_for_the_end_of_a_visit() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    for (signal, status, word) in [("TERM", 143, "SIGTERM"), ("HUP", 129, "SIGHUP"), ("QUIT", 131, "SIGQUIT")] {
+        let visit = Visit::new(&grove, "");
+        visit.send(signal);
+        let (ended, _, errors) = visit.end();
+        assert!(ended == status && errors.contains(word), "{signal}: {ended} {errors}");
+    }
+    let visit = Visit::new(&grove, "trap 'echo asked; exit 7' TERM;");
+    visit.send("HUP");
+    assert_eq!(visit.end(), (7, "asked\n".into(), String::new()));
+    assert_eq!(cells(&service), Some(0));
+}
+
+#[test]
+fn a_visit_that_ignores_interrupts_is_ended_by_two() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let mut visit = Visit::new(&grove, "trap '' INT;");
+    while visit.child.try_wait().expect("it is ours").is_none() {
+        visit.send("INT");
+    }
+    let (status, _, errors) = visit.end();
+    assert!(status == 130 && errors.contains("SIGINT"), "{status} {errors}");
+    assert_eq!(cells(&service), Some(0));
+}
+
+#[test]
+fn a_visit_ends_with_its_visitor() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let mut visit = Visit::new(&grove, "");
+    assert_eq!(cells(&service), Some(1));
+    visit.child.kill().expect("it runs");
+    assert_eq!(visit.end().0, 137);
+    while cells(&service) != Some(0) {}
+    // Nor does it write for ever where nobody reads.
+    let mut yes = grove.command(&["clone", "sh", "yes"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+    let mut line = String::new();
+    BufReader::new(yes.stdout.take().expect("a pipe")).read_line(&mut line).expect("the clone writes");
+    let ended = yes.wait_with_output().expect("it is ours");
+    assert_eq!((&line[..], as_shell(ended.status), &ended.stderr[..]), ("y\n", 141, &b""[..]));
+    while cells(&service) != Some(0) {}
+}
+
+#[test]
+fn what_comes_first_is_read_first() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (_grove, service) = served();
+    // More than the console holds: it waits for the program to read.
+    let first = "a".repeat(3 << 20);
+    let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["tr -s a; echo"], "input": first }));
+    let id = cell["id"].to_string();
+    assert_eq!(service.ask("POST", &format!("/v1/cells/{id}/input?end=true"), "b").0, 204);
+    service.json("GET", &format!("/v1/cells/{id}/wait"), json!(null));
+    let (_, said) = service.ask("GET", &format!("/v1/cells/{id}/output"), "");
+    assert!(said.contains(r#""ab\n""#), "{said}");
+    // Of one whose request breaks off, nobody takes what came for all.
+    let mut begun = service.begin("POST", "/v1/attach", 1000);
+    begun.write_all(b"{\"template\":\"sh\",\"arguments\":[\"cat; echo all > /dev/pando\"]}\nsome").expect("it reads");
+    while cells(&service) != Some(2) {}
+    drop(begun);
+    while cells(&service) != Some(1) {}
+}
