@@ -181,8 +181,7 @@ fn programs_say_it_in_python_node_and_c() {
     if Path::new("/usr/bin/node").exists() {
         let node = "const pando = require('pando'); const number = pando.ready(); console.log(number, process.argv.slice(2), pando.randomBytes(9).length)";
         let said = cloned(&["/usr/bin/node", "-e", node, "x"], &["a", "b c"]);
-        assert_eq!((said.status, &said.output[..]), (0, "0 [ 'a', 'b c' ] 9\n"));
-        assert!(said.errors.contains("the same numbers and keys in every clone"), "{}", said.errors);
+        says(&said, "0 [ 'a', 'b c' ] 9\n");
     }
     let place = tempfile::tempdir().expect("there is room");
     let source = "#include <pando.h>\n#include <stdio.h>\nint main() { long number = pando_ready(); printf(\"%ld\\n\", number); return pando_ready() == -1 ? 0 : 1; }\n";
