@@ -50,9 +50,9 @@ impl Template {
         teacher.finish(stage).map(drop)
     }
 
-    /// A root that is a program which has frozen.
+    /// A root that is a program which has frozen. Its clones are given nothing, as by `pando clone` without words.
     pub(super) fn of(root: Root, program: Program) -> Template {
-        Template { root, program: Program { is_template: false, ..program } }
+        Template { root, program: Program { is_template: false, arguments: Vec::new(), environment: Vec::new(), ..program } }
     }
 
     /// The same, whose clones are given these words.

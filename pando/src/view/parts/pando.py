@@ -49,55 +49,105 @@ def ready():
         device = os.open("/dev/pando", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    # Each page that is touched from the word on is one that every clone has to itself. So all that it takes is at hand before, and kept: what is freed is touched.
+    split, reseeding = bytes.split, _reseeding()
+    _KEPT.append(reseeding)
     try:
         os.write(device, b"ready")
-        number = int(os.read(device, 64).split()[1])
+        number = int(split(os.read(device, 64))[1])
     except BlockingIOError:
         return None
     finally:
         os.close(device)
-    _reseed()
-    sys.argv[1:] = map(os.fsdecode, _given("arguments"))
-    for variable in _given("environment"):
-        name, _, value = variable.partition(b"=")
-        os.environb[name] = value
+    for reseed in reseeding:
+        reseed()
+    arguments = _given("/proc/pando/arguments")
+    environment = _given("/proc/pando/environment")
+    sys.argv[1:] = map(os.fsdecode, split(arguments, b"\0")[:-1]) if arguments else ()
+    if environment:
+        for variable in split(environment, b"\0")[:-1]:
+            name, _, value = variable.partition(b"=")
+            os.environb[name] = value
     return number
 
 
-def _given(what):
-    # Here and below: each page that this touches is one that every clone has to itself, so it does without objects.
-    given = os.open("/proc/pando/" + what, os.O_RDONLY | os.O_CLOEXEC)
+_KEPT = []
+
+
+def _given(path):
+    given = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     whole = piece = os.read(given, 4096)
     while piece:
         piece = os.read(given, 4096)
         whole += piece
     os.close(given)
-    return whole.split(b"\0")[:-1]
+    return whole
 
 
-def _reseed():
-    """Only what is loaded has anything to forget."""
-    modules = sys.modules
+def _reseeding():
+    """What a clone calls so that it shares no random numbers. Only what is loaded has anything to forget."""
+    modules, steps = sys.modules, []
     if "random" in modules:
-        generator = modules["random"]._inst
-        super(type(generator), generator).seed()
-        generator.gauss_next = None
+        steps += _of_random(modules["random"]._inst)
     if "uuid" in modules:
-        # The system's library keeps a node and a sequence of its own, which cannot be made anew.
-        modules["uuid"]._generate_time_safe = modules["uuid"]._UuidCreate = None
-        modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+        steps.append(_of_uuid(modules["uuid"]))
     if "tempfile" in modules:
-        modules["tempfile"]._name_sequence = None
+        steps.append(_setting(modules["tempfile"], "_name_sequence"))
     if "ssl" in modules:
-        modules["ssl"].RAND_add(os.urandom(48), 48.0)
+        steps.append(lambda: modules["ssl"].RAND_add(os.urandom(48), 48.0))
     if "numpy.random" in modules:
-        # All of the state at once: a seed would be stretched in Python, which touches three times as much memory.
-        numpy = modules["numpy"]
-        state = numpy.frombuffer(os.urandom(4 * 624), numpy.uint32)
-        numpy.random.set_state(("MT19937", state, 624))
+        steps.append(_of_numpy(modules["numpy"].random))
     if "multiprocessing.process" in modules:
         process = modules["multiprocessing.process"]
-        process.current_process().authkey = os.urandom(32)
+        steps.append(lambda: setattr(process.current_process(), "authkey", os.urandom(32)))
+    return steps
+
+
+def _setting(what, *names):
+    """What sets attributes to None."""
+
+    def forget():
+        for name in names:
+            setattr(what, name, None)
+
+    return forget
+
+
+def _of_random(generator):
+    return [super(type(generator), generator).seed, _setting(generator, "gauss_next")]
+
+
+def _of_uuid(uuid):
+    # The system's library keeps a node and a sequence of its own, which cannot be made anew.
+    return _setting(uuid, "_generate_time_safe", "_UuidCreate", "_node", "_last_timestamp")
+
+
+def _of_numpy(random):
+    # All of the state at once: a seed would be stretched in Python, which touches three times as much memory.
+    urandom, behind = os.urandom, (624).to_bytes(4, sys.byteorder)
+    generator = random.mtrand._rand._bit_generator
+    state = _numpy_state(random, generator)
+    if state is None:
+        numpy = sys.modules["numpy"]
+        return lambda: random.set_state(("MT19937", numpy.frombuffer(urandom(4 * 624), numpy.uint32), 624))
+
+    def fill(_owner=generator):
+        state[:] = urandom(4 * 624) + behind
+
+    return fill
+
+
+def _numpy_state(random, generator):
+    """The memory of numpy's global generator: 624 words and a position, if they lie where they always did and there is nothing else to forget."""
+    try:
+        import ctypes
+
+        name, words, position, has_gauss, _ = random.get_state()
+        state = (ctypes.c_char * (4 * 625)).from_address(generator.ctypes.state_address)
+        known = words.tobytes() + position.to_bytes(4, sys.byteorder)
+        return memoryview(state).cast("B") if name == "MT19937" and not has_gauss and bytes(state) == known else None
+    except Exception:
+        return None
 
 
 # What most programs load, so that clones have it.
