@@ -143,8 +143,9 @@ impl Ring {
             return Some(descriptor);
         }
         loop {
-            registers::clear(EventSet::NONE.with(Event::Console));
             doorbell();
+            // What has happened until now shows in the ring, or is not what is waited for.
+            registers::clear(EventSet::NONE.with(Event::Console));
             if let Some(descriptor) = self.taken(number) {
                 return Some(descriptor);
             }
