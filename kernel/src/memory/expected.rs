@@ -5,7 +5,7 @@
 //! it has first said something or waits; each other when it writes a page of it, and half as large as all before. So a clone that does all that others did faults a few times, and one that stops half way has
 //! copied half as much again as it needed at most.
 //!
-//! A page counts if most of the clones touched it that taught ([`super::lesson`]). What is expected wrongly costs a copy of a page, and never the last memory of the cell or the machine.
+//! A page counts if most of the clones wrote it that taught ([`super::lesson`]), or if one read it. What is expected wrongly costs a copy of a page, and never the last memory of the cell or the machine.
 
 use super::account::{AccountId, Usage};
 use super::edit::PATH_TABLES;
@@ -100,7 +100,7 @@ struct Moment {
     position: usize,
 }
 
-/// What most of the lessons hold, and when: in the middle of when they do.
+/// What most of the lessons write, and what any reads, and when: in the middle of when they do.
 fn common(lessons: &[Arc<Lesson>]) -> Vec<(Moment, Touch)> {
     let mut moments: HashMap<Touch, Vec<Moment>> = HashMap::new();
     for lesson in lessons {
@@ -112,8 +112,11 @@ fn common(lessons: &[Arc<Lesson>]) -> Vec<(Moment, Touch)> {
             }
         }
     }
-    let held_by_most = moments.into_iter().filter(|(_, moments)| 2 * moments.len() > lessons.len());
-    held_by_most
+    // What one has read stands in the template from then on, and the next ones read it unseen.
+    let counts = |(touch, moments): &(Touch, Vec<Moment>)| !touch.is_written || 2 * moments.len() > lessons.len();
+    moments
+        .into_iter()
+        .filter(counts)
         .map(|(touch, mut moments)| {
             moments.sort_unstable();
             (moments[(moments.len() - 1) / 2], touch)
