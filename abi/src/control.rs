@@ -16,7 +16,7 @@ pub const START_MAX: usize = 256 << 10;
 pub const RUN: u32 = 0;
 /// Report what the file at the path holds, as output; nothing runs.
 pub const READ: u32 = 1;
-/// Let the file at the path, which is made if it is not there, hold the input; nothing runs.
+/// Put a file that holds the input in the place of that at the path, once all of it came; nothing runs.
 pub const WRITE: u32 = 2;
 
 /// What a frame says.
@@ -29,7 +29,7 @@ pub enum Kind {
     Input = 2,
     /// Order: its input ends here.
     InputEnd = 3,
-    /// Order: send its processes the signal `detail`.
+    /// Order: send its processes the signal `detail`; one that has none breaks off.
     Signal = 4,
     /// Order or report: `detail` bytes of what came were taken.
     Taken = 5,

@@ -12,7 +12,7 @@ pub enum Task {
     Run,
     /// It says what the file at its path holds, on its standard output; nothing runs in the cell.
     Read,
-    /// It puts its standard input into the file at its path, which is made if it is not there; nothing runs in the cell.
+    /// It puts a file that holds its standard input in the place of that at its path, once that has ended; nothing runs in the cell.
     Write,
 }
 

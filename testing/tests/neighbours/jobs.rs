@@ -207,3 +207,47 @@ fn files_are_read_and_written_without_a_program() {
     job.port().close_input();
     assert_eq!((job.wait(), &run(&jobs, "stat -c '%u %s' mine").0[..]), (JobEnd::Exited(0), "1000 0\n"));
 }
+
+/// A file that is written has no name until it is whole, and takes the place of what was there at once.
+#[test]
+fn files_are_replaced_whole_or_not_at_all() {
+    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let (_first, jobs) = waiting(&world);
+    let shell = |script: &str| run(&jobs, script).0;
+    assert_eq!(shell("mkdir d; cd d; echo old > it; chmod 640 it; chown 7:8 it; ln -s it link; ls"), "it\nlink\n");
+    let write = || {
+        let command = Command { task: Task::Write, path: b"/tmp/d/link".into(), directory: b"/".to_vec(), ..Command::default() };
+        let job = start(&jobs, &command);
+        assert!(job.port().send(b"new\n"));
+        assert_eq!(shell("cat /tmp/d/it; ls /tmp/d"), "old\nit\nlink\n");
+        job
+    };
+    // More of these than a cell has jobs: who breaks off leaves nothing, and is gone.
+    for _ in 0..20 {
+        let job = write();
+        job.signal(9);
+        assert_eq!(said(&job).2, JobEnd::Signalled(9));
+    }
+    assert_eq!(shell("ls -a /tmp/d"), ".\n..\nit\nlink\n");
+    let job = write();
+    job.port().close_input();
+    assert_eq!(job.wait(), JobEnd::Exited(0));
+    // Like what it replaces, where a link leads.
+    assert_eq!(
+        shell("cd d; cat link; stat -c '%n %F %a %u:%g' *; ls -a"),
+        "new\nit regular file 640 7:8\nlink symbolic link 777 0:0\n.\n..\nit\nlink\n"
+    );
+    // Two who make the same: the last is there, and whole.
+    let made: Vec<_> = ["one", "two"]
+        .iter()
+        .map(|text| {
+            (start(&jobs, &Command { task: Task::Write, path: b"/tmp/both".into(), directory: b"/".to_vec(), ..Command::default() }), text)
+        })
+        .collect();
+    for (job, text) in &made {
+        assert!(job.port().send(text.as_bytes()));
+        job.port().close_input();
+        assert_eq!(job.wait(), JobEnd::Exited(0));
+    }
+    assert_eq!(shell("cat both"), "two");
+}

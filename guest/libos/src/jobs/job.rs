@@ -113,13 +113,21 @@ impl Job {
     pub(super) fn close(&mut self, files: &mut Files) {
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
-        self.finish_file(Ok(()), files);
+        self.break_off(Change::Exited(FAILED), files);
+    }
+
+    /// Lets go of its file, with which it has not come to its end.
+    pub(super) fn break_off(&mut self, how: Change, files: &mut Files) {
+        if let Some(file) = self.file.take() {
+            file.close(files);
+            self.end.get_or_insert(how);
+        }
     }
 
     /// Lets go of its file, with which it has come to its end.
     fn finish_file(&mut self, how: Result<(), Errno>, files: &mut Files) {
-        let Some(file) = self.file.take() else { return };
-        let status = match how {
+        let Some(mut file) = self.file.take() else { return };
+        let status = match how.and_then(|()| file.finish(files)) {
             Ok(()) => 0,
             Err(error) => {
                 self.words.extend(file.complaint(error));
@@ -155,7 +163,7 @@ impl Job {
 
     /// Moves input into its pipe.
     fn carry_in(&mut self, files: &mut Files) {
-        while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes), self.given.is_empty()) {
+        while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes()), self.given.is_empty()) {
             match file.write(files, self.given.as_slices().0) {
                 Ok(moved) => {
                     self.given.drain(..moved);
@@ -178,7 +186,7 @@ impl Job {
         self.taken += core::mem::take(&mut self.given).len() as u32;
         if self.input_ended {
             self.close_input(files);
-            if self.file.as_ref().is_some_and(|file| file.writes) {
+            if self.file.as_ref().is_some_and(File::writes) {
                 self.finish_file(Ok(()), files);
             }
         }
@@ -199,7 +207,7 @@ impl Job {
     /// Sends what its pipes hold. `true`: they hold nothing more.
     fn carry_out(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         let mut piece = [0; PIECE];
-        while let Some(file) = self.file.as_mut().filter(|file| !file.writes) {
+        while let Some(file) = self.file.as_mut().filter(|file| !file.writes()) {
             let room = PIECE.min(self.window as usize);
             match file.peek(files, &mut piece[..room.max(1)]) {
                 Ok(0) => self.finish_file(Ok(()), files),

@@ -60,6 +60,13 @@ impl Jobs {
         }
     }
 
+    /// Ends a job that has to do with a file by a signal.
+    pub fn break_off(&mut self, number: u32, signal: u8, files: &mut Files) {
+        if let Some(job) = self.get_mut(number) {
+            job.break_off(Change::Killed(signal), files);
+        }
+    }
+
     /// Does what an order for a job says of its streams.
     pub fn obey(&mut self, frame: Frame, bytes: &[u8], files: &mut Files) {
         let Some(job) = self.get_mut(frame.job) else { return };

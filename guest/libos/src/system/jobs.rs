@@ -134,11 +134,13 @@ impl System {
         self.leave(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE });
     }
 
-    /// Sends a signal to the group of a job's first process.
+    /// Sends a signal to the group of a job's first process; one that has none, because it reads or writes a file, breaks off.
     fn signal_job(&mut self, frame: Frame) {
-        let process = self.jobs.get_mut(frame.job).and_then(|job| job.process);
-        if let (Some(process), Ok(signal)) = (process, Signal::from_number(frame.detail.into())) {
-            self.send_to_group(process, Info::kernel(signal));
+        let Ok(signal) = Signal::from_number(frame.detail.into()) else { return };
+        match self.jobs.get_mut(frame.job).map(|job| job.process) {
+            Some(Some(process)) => _ = self.send_to_group(process, Info::kernel(signal)),
+            Some(None) => self.jobs.break_off(frame.job, signal.0, &mut self.files),
+            None => {}
         }
     }
 }
