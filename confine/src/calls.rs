@@ -121,6 +121,9 @@ const LISTENING: &[u32] = &[
 
 /// Calls that only a gateway needs besides: which destinations, the gateway says, and Landlock which ports.
 const CONNECTING: &[u32] = &[
+    // What it waits with, and what wakes it: one may be made long after the process was confined.
+    nr::__NR_epoll_create1,
+    nr::__NR_eventfd2,
     nr::__NR_connect,
     // By which it learns whether an address is the host's own; where to listen is Landlock's to forbid.
     nr::__NR_bind,

@@ -63,8 +63,11 @@ impl Gateway {
     /// A forward cannot listen, or the host has no descriptors.
     pub fn bind(forwards: &[Forward], rules: Vec<Rule>, resolvers: Vec<SocketAddr>) -> Result<Gateway, BindError> {
         let host = |error: std::io::Error| BindError::Host(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(BindError::Host)?;
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        // A confined process cannot ask for more, and needs not where it has.
+        if current != maximum {
+            setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(BindError::Host)?;
+        }
         let descriptors = maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         twice(forwards).map_or(Ok(()), Err)?;
         let listeners = forwards.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;

@@ -52,6 +52,8 @@ pub(crate) struct Server {
     pub(crate) memory_bytes: u64,
     /// Bytes of it that are free.
     pub(crate) free_bytes: u64,
+    /// Clones that it can lead to the world outside at a time.
+    pub(crate) gateways: usize,
 }
 
 /// A template to be made.
@@ -129,6 +131,8 @@ pub(crate) struct NewCell {
     pub(crate) host_name: Option<String>,
     /// The network that it is plugged into: cells that name the same one reach each other, and nobody else. None: it reaches nobody.
     pub(crate) network: Option<String>,
+    /// What of the world outside it may reach, through a gateway of its own: each as `pando clone --allow` has it, such as `public` or `example.org:443`. It is in a network of its own then.
+    pub(crate) allow: Vec<String>,
     /// Its standard input. Where a cell is made, more can follow; where one is run, none does.
     pub(crate) input: Option<Text>,
 }

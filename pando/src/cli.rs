@@ -5,14 +5,14 @@ use crate::client::{Exec, Kill, Logs};
 use crate::clone::Clone;
 use crate::help;
 use crate::host::{self, Variable};
-use crate::network::{Net, NetParser};
+use crate::network::{Allowed, Net, NetParser};
 use crate::options::{StatsFormat, User, Volume};
 use crate::service::Serve;
 use crate::size::Size;
 use crate::templates;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use pando_gateway::{Forward, Rule};
+use pando_gateway::Forward;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Kernel, Share};
 use pando_launch::LaunchError;
@@ -21,6 +21,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What is opened where somebody asks for the world and does not say how much of it.
+const PUBLIC: &str = "public";
 
 /// Runs programs in cells: tiny virtual machines that are cloned in constant time.
 #[derive(Debug, Parser)]
@@ -179,7 +182,7 @@ pub(crate) struct Connection {
 
     /// Let the cell reach this, and nothing that is not named so (repeat for more): `public` or `private` addresses, an address, a network (10.0.0.0/8), a name or all below one (*.example.org), `host` (this host's 127.0.0.1, at the gateway's address), `dns` (ask for any name); each with :PORT or for all
     #[arg(long, value_name = "WHERE[:PORT]")]
-    pub(crate) allow: Vec<Rule>,
+    pub(crate) allow: Vec<Allowed>,
 
     /// What the cell's link does to frames, each way: `rate=100M` (bits per second), `delay=20ms`, `jitter=5ms` (so much longer at random: frames overtake each other), `loss=1%`, `duplication=0.1%`; some of these, with commas between them
     #[arg(long, value_name = "FAULTS", value_parser = crate::network::link)]
@@ -215,6 +218,21 @@ impl Connection {
     pub(crate) fn is_some(&self) -> bool {
         let Connection { net, publish, allow, link, pcap } = self;
         net.is_some() || !publish.is_empty() || !allow.is_empty() || link.is_some() || pcap.is_some()
+    }
+}
+
+impl Connection {
+    /// What of the world outside is opened, where nothing else is asked for: nothing if that is not all.
+    pub(crate) fn way_out(&self) -> Option<Vec<String>> {
+        let Connection { net, publish, allow, link, pcap } = self;
+        if !publish.is_empty() || link.is_some() || pcap.is_some() {
+            return None;
+        }
+        match net {
+            None | Some(Net::Gateway) if !allow.is_empty() => Some(allow.iter().map(|allowed| allowed.text().into()).collect()),
+            Some(Net::Gateway) => Some(vec![PUBLIC.into()]),
+            _ => None,
+        }
     }
 }
 

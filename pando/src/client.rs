@@ -7,7 +7,7 @@ mod visit;
 
 pub(crate) use cells::{Kill, Logs, freeze, kill, logs, ps, stats};
 pub(crate) use exec::{Exec, exec};
-pub(crate) use visit::visit;
+pub(crate) use visit::{leads_out, visit};
 
 use crate::failure::Failure;
 use crate::{api, socket};

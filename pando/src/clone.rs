@@ -85,7 +85,8 @@ impl Clone {
     /// The same as a request to `pando serve`; `None` where only this process can do it.
     fn asked_of_server(&self, is_single: bool) -> Option<NewCell> {
         let Which::Kept(name) = &self.template else { return None };
-        if !is_single || self.strace || self.stats.is_some() || self.connection.is_some() {
+        let allow = if self.connection.is_some() { self.connection.way_out()? } else { Vec::new() };
+        if !is_single || self.strace || self.stats.is_some() {
             return None;
         }
         let text = |word: &OsString| word.clone().into_string().ok();
@@ -102,6 +103,7 @@ impl Clone {
             timeout: self.limits.timeout.map(|time| time.as_secs_f64()),
             output_limit: self.limits.output_limit.map(Size::in_bytes),
             network: self.network.clone(),
+            allow,
             host_name: self.host_name.clone().or_else(|| Some(name.to_string())),
             ..NewCell::default()
         })
@@ -138,6 +140,8 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     }
     if let Some(asked) = options.asked_of_server(is_single)
         && let Some(client) = Client::find()?
+        // Where it leads nobody out, this process does.
+        && (asked.allow.is_empty() || options.detach || client::leads_out(&client)?)
     {
         return client::visit(&client, &asked, options.detach);
     }

@@ -150,7 +150,7 @@ pub(crate) enum Failure {
     NoServer(PathBuf),
     /// Only the service could, and what is asked is not for it.
     #[error(
-        "-d, --network: `pando serve` runs kept templates, in networks of its own: give a template's name, and leave --net, -p, --allow, --link and --pcap out"
+        "-d, --network: `pando serve` runs kept templates, in networks of its own: give a template's name, and leave -p, --link, --pcap and other networks than `--net gateway` out"
     )]
     Alone,
     /// The service says no.

@@ -10,7 +10,7 @@ use crate::cli::Connection;
 use crate::failure::Failure;
 use crate::say;
 use capture::Capture;
-pub(crate) use options::{Net, NetParser, link};
+pub(crate) use options::{Allowed, Net, NetParser, link};
 use pando_confine::Ports;
 use pando_gateway::{Forward, Gateway, Handle, Inside, Refused, Report, Rule, Tap, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
@@ -20,7 +20,7 @@ use pando_kernel::{CellId, Kernel, NetworkConfig, Station};
 use pando_launch::LaunchError;
 use pando_machine::open_tap;
 use rustix::rand::{GetRandomFlags, getrandom};
-use station::Plug;
+pub(crate) use station::Plug;
 use std::ffi::OsStr;
 use std::io;
 use std::net::IpAddr;
@@ -106,7 +106,7 @@ impl Network {
             (Some(Net::None | Net::Private | Net::Tap(_)), false) => return Err(Failure::NoGateway),
             (Some(Net::Gateway) | None, _) => {
                 // Who asks for the gateway asks for the world; who only lets others in has not asked to get out.
-                let rules = if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.clone() };
+                let rules = if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.iter().map(Allowed::rule).collect() };
                 Way::Gateway(Gateway::bind(publish, rules, resolvers::of_host())?)
             }
         };
@@ -180,7 +180,7 @@ impl Network {
         let waker = handle.clone();
         let station = Arc::new(kernel.station(network, link, move || waker.wake()).map_err(LaunchError::from)?);
         let plug = Plug::new(Arc::clone(&station), Arc::clone(kernel), cell);
-        let inside = inside(&own, &router, mtu).map_err(|errno| Failure::Thread(errno.into()))?;
+        let inside = inside(&own, &router, mtu)?;
         let body = move || carry(&inside, plug);
         let thread = std::thread::Builder::new().name(name.into()).spawn(body).map_err(Failure::Thread)?;
         Ok(Running { out: Some(Out { handle, thread, station }), capture, forwards, late })
@@ -222,8 +222,16 @@ fn tap(name: &str) -> Result<Tap, Failure> {
     Tap::new(device.descriptor, device.mtu).map_err(Failure::Thread)
 }
 
+/// A gateway that nobody comes in by, with the host's resolvers.
+///
+/// # Errors
+/// There is nothing to make one with.
+pub(crate) fn way_out(rules: Vec<Rule>) -> Result<Gateway, Failure> {
+    Ok(Gateway::bind(&[], rules, resolvers::of_host())?)
+}
+
 /// What to do about what was refused, if it can be opened.
-fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String> {
+pub(crate) fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String> {
     let (address, to, port) = match refused {
         Refused::Name(name) => return Some(format!("{program}: asking for {name} is not allowed: add --allow {name}")),
         Refused::Echoes => {
@@ -247,9 +255,9 @@ fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String
 }
 
 /// The gateway's place, with a number in it that nobody knows.
-fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> rustix::io::Result<Inside> {
+pub(crate) fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> Result<Inside, Failure> {
     let mut seed = [0; 8];
-    getrandom(&mut seed, GetRandomFlags::empty())?;
+    getrandom(&mut seed, GetRandomFlags::empty()).map_err(|errno| Failure::Thread(errno.into()))?;
     let Addresses { mac, v4, prefix4, v6, prefix6 } = *router;
     Ok(Inside {
         mac: mac.0,

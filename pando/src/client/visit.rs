@@ -16,6 +16,15 @@ use std::io::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+/// Whether the server leads clones to the world outside.
+///
+/// # Errors
+/// It does not answer.
+pub(crate) fn leads_out(client: &Client) -> Result<bool, Failure> {
+    let server: api::Server = wait_for(client.get("/v1"))?;
+    Ok(server.gateways > 0)
+}
+
 /// Runs a cell to its end, with the streams of this process; or only makes it, and tells its number. Returns the exit status that tells how it ended.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 //! What `--net` and `--link` say.
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use pando_gateway::Rule;
 use pando_kernel::network::link::{Link, PerMillion};
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -32,6 +33,33 @@ impl FromStr for Net {
             ("tap", _) => Err("which TAP device? Give tap:NAME, such as tap:tap0".into()),
             _ => Err(format!("`{text}` is no network: give none, private, gateway or tap:NAME")),
         }
+    }
+}
+
+/// A rule of `--allow`, as it was said.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowed {
+    text: String,
+    rule: Rule,
+}
+
+impl Allowed {
+    /// The rule.
+    pub(crate) fn rule(&self) -> Rule {
+        self.rule.clone()
+    }
+
+    /// What was said.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Allowed, String> {
+        Ok(Allowed { text: text.into(), rule: text.parse()? })
     }
 }
 

@@ -5,12 +5,13 @@ mod reading;
 
 pub(super) use reading::Reader;
 
+use super::gateways::WayOut;
 use super::log::Log;
 use super::networks::Network;
 use super::pool::Warm;
 use super::problem::Problem;
 use super::streams::Incoming;
-use super::{blocking, lock};
+use super::{Service, blocking, lock};
 use crate::api::{self, Reason};
 use crate::cli::Limits;
 use crate::guard::CellGuard;
@@ -19,6 +20,7 @@ use crate::size::Size;
 use crate::template::Name;
 use crate::watch::Watch;
 use axum::body::Bytes;
+use pando_gateway::Rule;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, OperatorError, Outcome, Stream};
@@ -26,7 +28,7 @@ use pando_launch::{Command, Job, Jobs, Program};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Pieces of output that are taken before others have their turn.
 const TURN: u32 = 64;
@@ -50,6 +52,8 @@ pub(super) struct Order {
     pub(super) host_name: Option<String>,
     /// The network that it is plugged into.
     pub(super) network: Option<String>,
+    /// What of the world outside it may reach. Where it is anything, it has a network to itself.
+    pub(super) allow: Vec<Rule>,
     pub(super) input: Vec<u8>,
     /// Nothing follows that.
     pub(super) input_ends: bool,
@@ -94,12 +98,13 @@ struct State {
 }
 
 /// What a cell needs of the service.
-#[derive(Clone)]
-pub(super) struct Needs {
+struct Needs {
     /// What it is cloned from.
-    pub(super) template: Arc<Warm>,
+    template: Arc<Warm>,
+    /// What leads it out.
+    _way_out: Option<WayOut>,
     /// What it is plugged into.
-    pub(super) network: Option<Arc<Network>>,
+    _network: Option<Arc<Network>>,
 }
 
 impl Cell {
@@ -107,15 +112,33 @@ impl Cell {
     ///
     /// # Errors
     /// There is not enough memory, or what it is given is too long.
-    pub(super) fn start(id: u64, mut order: Order, needs: Needs, kernel: &Arc<Kernel>, watch: &Watch) -> Result<Arc<Cell>, Problem> {
+    pub(super) fn start(
+        service: &Service,
+        id: u64,
+        mut order: Order,
+        template: Arc<Warm>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<Arc<Cell>, Problem> {
+        let Service { kernel, watch, networks, gateways, .. } = service;
         let (since, started) = (Instant::now(), SystemTime::now());
-        let program = program(&order, &needs.template);
-        let guard = CellGuard::new(kernel, program.prepare(kernel, &needs.template.root)?);
+        let program = program(&order, &template);
+        let guard = CellGuard::new(kernel, program.prepare(kernel, &template.root)?);
         let cell = guard.cell();
         order.limits.apply(kernel, cell)?;
         let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
         kernel.set_host_name(cell, &host_name)?;
-        let addresses = needs.network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
+        let network = match &order.network {
+            Some(name) => Some(networks.get(name)?),
+            None => place.as_ref().map(|_| networks.make()).transpose()?,
+        };
+        let addresses = network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
+        let way_out = match (&network, &addresses, place) {
+            (Some(network), Some(own), Some(place)) => {
+                let program = format!("cell {id}, {}", order.template);
+                Some(gateways.open(kernel, (cell, own, program), network, (std::mem::take(&mut order.allow), place))?)
+            }
+            _ => None,
+        };
         let port = kernel.console(cell)?;
         // What does not fit at once is sent by whoever keeps it.
         let input = Bytes::from(std::mem::take(&mut order.input));
@@ -128,6 +151,7 @@ impl Cell {
         if let Some(time) = order.limits.timeout {
             watch.limit(cell, time, End::TimedOut);
         }
+        let needs = Needs { template, _way_out: way_out, _network: network };
         let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)));
         Ok(Arc::new(Cell {
             id,
@@ -353,7 +377,7 @@ impl Cell {
     fn make_template(&self, name: &Name, by_force: bool) -> Result<(), Problem> {
         let Cell { kernel, cell, id, .. } = self;
         let ended = || Problem::state(format!("cell {id} has ended: it cannot be frozen"));
-        let needs = self.lock().needs.clone().ok_or_else(ended)?;
+        let template = self.lock().needs.as_ref().map(|needs| Arc::clone(&needs.template)).ok_or_else(ended)?;
         let asked = if by_force { kernel.freeze_as_it_stands(*cell) } else { kernel.ask_to_freeze(*cell) };
         asked.map_err(|_| ended())?;
         if !kernel.wait_frozen_for(*cell, PATIENCE)? && kernel.withdraw_freeze(*cell)? {
@@ -363,7 +387,7 @@ impl Cell {
             )));
         }
         kernel.wait_frozen(*cell)?;
-        let kept = needs.template.found.keep(kernel, *cell, name);
+        let kept = template.found.keep(kernel, *cell, name);
         self.lock().cause.get_or_insert(if kept.is_ok() { Reason::Frozen } else { Reason::Killed });
         // Whether it was kept or not: it does not go on.
         let _ = kernel.end(*cell, End::Killed);

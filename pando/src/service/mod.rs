@@ -5,6 +5,7 @@
 //! those that answer, and those that do what blocks.
 
 mod cell;
+mod gateways;
 mod jobs;
 mod log;
 mod networks;
@@ -23,11 +24,12 @@ use crate::watch::Watch;
 use crate::{api, host, machine, say, socket};
 use axum::Router;
 use axum::routing::get;
-use cell::{Cell, Needs, Order, Reader};
+use cell::{Cell, Order, Reader};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use gateways::Gateways;
 use networks::Networks;
-use pando_confine::Paths;
+use pando_confine::{Needs, Paths, Ports};
 use pando_kernel::Kernel;
 use pando_machine::PageCount;
 use pool::Pool;
@@ -62,6 +64,10 @@ pub(crate) struct Serve {
     /// Let templates that are made here see this directory of the host (repeat for more); besides the host's software, and what those see that there are already
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(|path| host::absolute(path.as_ref()).map_err(|error| host::plain(&error))))]
     show: Vec<PathBuf>,
+
+    /// Let so many clones at a time reach the world outside, each what its --allow or --net names. Without, this process makes no connections
+    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(..=1024))]
+    gateways: u16,
 }
 
 /// All that there is. Lock order: `cells`, a cell's state, the kernel's; those of the pool and of the networks are held while no other is but the kernel's.
@@ -69,6 +75,7 @@ struct Service {
     kernel: Arc<Kernel>,
     pool: Arc<Pool>,
     networks: Networks,
+    gateways: Gateways,
     watch: Watch,
     /// What all cells may have together.
     memory: PageCount,
@@ -96,20 +103,24 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     reach.change.extend([templates]);
     // To remove it in the end. A directory that others have files in is not for that: what is left behind there is replaced by the next.
     reach.change.extend(path.parent().filter(|_| options.socket.is_none()).map(Into::into));
+    if options.gateways > 0 {
+        // Which, the gateways say.
+        reach.ports = Ports::All;
+    }
     let mut laps = Laps::start();
     let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
     let libos = machine::libos(&kernel, &mut laps)?;
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
+    let gateways = Gateways::start(options.gateways.into())?;
     let runtime = runtime().map_err(Failure::Thread)?;
     let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone()));
     let networks = Networks::new(Arc::clone(&kernel));
     let whole = kernel.free() + kernel.registry().used;
-    let service = Service { kernel, pool, networks, watch, memory, whole, next: AtomicU64::new(1), cells: Mutex::default() };
+    let service = Service { kernel, pool, networks, gateways, watch, memory, whole, next: AtomicU64::new(1), cells: Mutex::default() };
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        pando_confine::limit_calls(pando_confine::Needs { writing_back: true, serving: true, ..Default::default() })
-            .map_err(Failure::from)?;
+        pando_confine::limit_calls(Needs { writing_back: true, serving: true, connecting: options.gateways > 0 }).map_err(Failure::from)?;
         say::note(&format_args!("serving at {}", path.display()));
         let asked = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
@@ -181,12 +192,12 @@ impl Service {
             return Err(Problem::full(self.memory));
         }
         let template = self.pool.get(&order.template).await?;
+        let place = if order.allow.is_empty() { None } else { Some(self.gateways.place().await?) };
         let service = Arc::clone(self);
         blocking(move || {
-            let network = order.network.as_deref().map(|name| service.networks.get(name)).transpose()?;
             let id = service.next.fetch_add(1, Ordering::Relaxed);
             let is_whole = order.whole;
-            let cell = Cell::start(id, order, Needs { template, network }, &service.kernel, &service.watch)?;
+            let cell = Cell::start(&service, id, order, template, place)?;
             service.remember(&cell);
             let reader = is_whole.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).keep());
@@ -231,6 +242,7 @@ impl Service {
             process: std::process::id(),
             running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
             memory_bytes: self.memory.bytes(),
+            gateways: self.gateways.count(),
             free_bytes: self.memory.bytes().saturating_sub(self.taken().bytes()),
         }
     }

@@ -33,11 +33,19 @@ impl Networks {
             return Ok(network);
         }
         named.retain(|_, network| network.strong_count() > 0);
-        // Its name is the service's affair: the last one of that name may be about to go.
-        let id = self.kernel.add_network(NetworkConfig::default())?;
-        let network = Arc::new(Network { kernel: Arc::clone(&self.kernel), id });
+        let network = self.make()?;
         named.insert(name.into(), Arc::downgrade(&network));
         Ok(network)
+    }
+
+    /// A network that nobody finds by a name.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn make(&self) -> Result<Arc<Network>, OperatorError> {
+        // Names are the service's affair: the last one of a name may be about to go.
+        let id = self.kernel.add_network(NetworkConfig::default())?;
+        Ok(Arc::new(Network { kernel: Arc::clone(&self.kernel), id }))
     }
 }
 

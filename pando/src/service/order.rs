@@ -24,7 +24,10 @@ const PATIENCE: f64 = 300.0;
 /// # Errors
 /// Something of it makes no sense.
 pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network } = asked;
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network, allow } = asked;
+    if network.is_some() && !allow.is_empty() {
+        return Err(Problem::request("network, allow: who is led out has a network to itself: leave one of them out"));
+    }
     Ok(Order {
         template: template.parse().map_err(|error: String| Problem::request(error))?,
         arguments,
@@ -32,6 +35,11 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<Order, Probl
         limits: Limits { output_limit: output_limit.map(Size::bytes), ..limits(memory.as_deref(), cpus, timeout)? },
         host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
         network: network.as_deref().map(options::network_name).transpose().map_err(Problem::request)?,
+        allow: allow
+            .iter()
+            .map(|rule| rule.parse())
+            .collect::<Result<_, String>>()
+            .map_err(|error| Problem::request(format!("allow: {error}")))?,
         input: bytes(input.as_ref())?,
         input_ends,
         whole: false,

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
@@ -31,6 +32,8 @@ pub(super) struct Warm {
     pub(super) found: Found,
     /// Another where the file is another.
     sign: Sign,
+    /// What it sees of the host is not what it was: who is cloned of it next may miss something.
+    changed: Arc<AtomicBool>,
 }
 
 /// By which files are told apart: device, number, length, and when it was changed.
@@ -98,10 +101,10 @@ impl Pool {
         .await
     }
 
-    /// What is loaded of a file, if that is still the same.
+    /// What is loaded of a file, if that is still the same and so is what it sees.
     fn ready(&self, path: &Path) -> Result<Option<Arc<Warm>>, Failure> {
         let sign = sign(path)?;
-        Ok(lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign).cloned())
+        Ok(lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign && !warm.changed.load(Ordering::Relaxed)).cloned())
     }
 
     /// Loads the template of this name in one of its variants.
@@ -119,7 +122,7 @@ impl Pool {
                 Err(Failure::Changed(_)) if found.recipe().standard => return Ok(Loaded::Outdated),
                 found => found?,
             };
-            let warm = Arc::new(Warm { root: found.load(&pool.kernel, &mut asked)?, found, sign });
+            let warm = Arc::new(Warm { root: found.load(&pool.kernel, &mut asked)?, found, sign, changed: asked.changed });
             lock(&pool.loaded).insert(path, Arc::clone(&warm));
             Ok(Loaded::Ready(warm))
         })

@@ -66,6 +66,15 @@ impl Problem {
         Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
     }
 
+    /// There is no gateway for another cell.
+    pub(super) fn no_gateway(count: usize) -> Problem {
+        let message = match count {
+            0 => "this service leads nobody out: start it with --gateways N, for so many clones at a time".into(),
+            count => format!("all {count} gateways of this service lead others out: end some, or start it with more (--gateways)"),
+        };
+        Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "no-gateway", message }
+    }
+
     /// A file of a cell cannot be read or written.
     pub(super) fn file(path: &str) -> Problem {
         let message = format!("{path}: cannot be read or written in the cell");

@@ -314,7 +314,7 @@ async fn read_file(State(service): State<Arc<Service>>, Path(id): Path<u64>, Que
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], holds).into_response())
 }
 
-/// Puts bytes into a file of a cell that runs, which is made if it is not there.
+/// Puts a file of these bytes into a cell that runs, once all have come; it takes the place of what is there at once.
 #[utoipa::path(put, path = "/v1/cells/{cell}/file", params(("cell" = u64, Path), File), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
 async fn write_file(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(file): Query<File>, body: Body) -> Answer<StatusCode> {
     jobs::write_file(&*service.find(id)?, &file.path, body).await?;

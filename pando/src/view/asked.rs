@@ -12,6 +12,8 @@ use pando_launch::Program;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What a cell is to see.
 pub(crate) struct Asked {
@@ -25,6 +27,8 @@ pub(crate) struct Asked {
     pub(crate) exports: Exports,
     /// What of the host is needed for all that.
     pub(crate) reach: Paths,
+    /// Something of it could not be read as it was.
+    pub(crate) changed: Arc<AtomicBool>,
     renewal: Option<Renewal>,
 }
 
@@ -35,7 +39,7 @@ impl Asked {
     /// There is no such program, or something cannot be shown.
     pub(crate) fn for_run(options: &Seen, program: &OsStr) -> Result<Asked, Failure> {
         let (asked, view) = Asked::new(options, program, &Surroundings::here())?;
-        Ok(Asked { volumes: view.into_volumes(), ..asked })
+        Ok(Asked { volumes: view.into_volumes(&asked.changed), ..asked })
     }
 
     /// The same for a template, which others clone elsewhere: it does not see where its maker stands. Comes with a number that is another where it sees something else.
@@ -45,7 +49,7 @@ impl Asked {
     pub(crate) fn for_template(options: &Seen, program: &OsStr) -> Result<(Asked, u64), Failure> {
         let (asked, view) = Asked::new(options, program, &Surroundings { directory: None, ..Surroundings::here() })?;
         let fingerprint = view.fingerprint();
-        Ok((Asked { volumes: view.into_volumes(), ..asked }, fingerprint))
+        Ok((Asked { volumes: view.into_volumes(&asked.changed), ..asked }, fingerprint))
     }
 
     /// What a template of the host's Python sees.
@@ -98,7 +102,7 @@ impl Asked {
         let reach = Paths { read: std::mem::take(&mut view.reach), change, ..Paths::default() };
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
-        Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, renewal }, view))
+        Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, changed: Arc::default(), renewal }, view))
     }
 
     /// The program with these arguments, the first of which is its name, without terminals.

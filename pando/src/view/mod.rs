@@ -23,6 +23,7 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use asked::Asked;
 pub(crate) use parts::add as add_parts;
@@ -210,10 +211,12 @@ impl View {
         hasher.finish()
     }
 
-    /// The images as the cell's disks. Each file that cannot be read as it was is named once.
-    fn into_volumes(self) -> Vec<pando_launch::Volume> {
+    /// The images as the cell's disks. Each file that cannot be read as it was is named once, and noted.
+    fn into_volumes(self, changed: &Arc<AtomicBool>) -> Vec<pando_launch::Volume> {
         let volume = |Volume { mount, image, cache }| {
+            let changed = Arc::clone(changed);
             pando_launch::Volume::watched(mount, image, move |error| {
+                changed.store(true, Ordering::Relaxed);
                 say::problem(&format_args!("{error}; the next start sees the host as it is then"));
                 if let Some(cache) = &cache {
                     cache.forget();

@@ -104,6 +104,26 @@ fn who_sees_that_a_cell_was_frozen_finds_its_template() {
 }
 
 #[test]
+fn a_template_that_misses_something_of_the_host_is_looked_at_again() {
+    if !kvm_is_there() {
+        return;
+    }
+    let grove = Grove::new();
+    let shown = grove.path("shown");
+    std::fs::create_dir(&shown).expect("there is room");
+    std::fs::write(shown.join("file"), "seen").expect("there is room");
+    let service = grove.serve(&["--show", shown.to_str().expect("it is text")]);
+    let words = ["busybox", "sh", "-c", "pando-ready; cat /data/file"];
+    let asked = json!({ "name": "reader", "arguments": words, "volumes": [format!("{}:/data", shown.display())] });
+    service.json("POST", "/v1/templates", asked);
+    std::fs::write(shown.join("file"), "something else").expect("there is room");
+    let ran = service.json("POST", "/v1/run", json!({ "template": "reader" }));
+    assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!(""), &json!(1)), "{ran}");
+    let (status, answer) = service.ask("POST", "/v1/run", r#"{"template":"reader"}"#);
+    assert!(status == 409 && answer.contains("--replace"), "{status} {answer}");
+}
+
+#[test]
 fn the_standard_template_follows_the_host_and_heeds_what_is_said() {
     if !kvm_is_there() {
         return;

@@ -2,10 +2,11 @@
 //! `pando clone` where `pando serve` runs behaves as where none does.
 
 use crate::case::as_shell;
-use crate::grove::{Grove, Service};
+use crate::grove::{Grove, Service, says};
 use pando_testing::lab::kvm_is_there;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A clone in the service that has said that it is ready.
@@ -124,4 +125,59 @@ fn what_comes_first_is_read_first() {
     while cells(&service) != Some(2) {}
     drop(begun);
     while cells(&service) != Some(1) {}
+}
+
+/// A server of the host's that says hello to everybody, at this port.
+fn greeter() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("it listens").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.expect("somebody knocks"));
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|count| count > 2) {}
+            // Who asked may have gone.
+            let _ = stream.get_mut().write_all(b"HTTP/1.0 200 OK\r\n\r\nhello\n");
+        }
+    });
+    port
+}
+
+#[test]
+fn clones_of_a_service_are_led_to_what_is_opened() {
+    if !kvm_is_there() {
+        return;
+    }
+    let (grove, service) = served();
+    let port = greeter();
+    let (rule, fetch) = (format!("host:{port}"), format!("busybox wget -q -O - http://10.77.0.1:{port}/"));
+    let run = |service: &Service, allow: &[&str]| {
+        let asked = json!({ "template": "sh", "arguments": [fetch], "allow": allow });
+        service.ask("POST", "/v1/run", &asked.to_string())
+    };
+    // A service that leads nobody out says so, and the command line does it itself.
+    let (status, answer) = run(&service, &[&rule]);
+    assert!(status == 503 && answer.contains("--gateways"), "{status} {answer}");
+    says(&grove.pando(&["clone", "--allow", &rule, "sh", &fetch]), "hello\n");
+    drop(service);
+    let service = grove.serve(&["--gateways", "1"]);
+    for _ in 0..3 {
+        let (status, answer) = run(&service, &[&rule]);
+        assert!(status == 200 && answer.contains(r#""stdout":"hello\n""#), "{status} {answer}");
+        says(&grove.pando(&["clone", "sh", "echo still"]), "still\n");
+    }
+    let (status, answer) = run(&service, &["host:nothing"]);
+    assert!(status == 400 && answer.contains("allow"), "{status} {answer}");
+    let asked = json!({ "template": "sh", "allow": [rule], "network": "inner" }).to_string();
+    assert_eq!(service.ask("POST", "/v1/run", &asked).0, 400);
+    // The only gateway leads somebody else, until that has ended.
+    let asked = json!({ "template": "sh", "arguments": [format!("{fetch}; sleep 1000")], "allow": [rule] });
+    let held = service.json("POST", "/v1/cells", asked)["id"].to_string();
+    while !service.ask("GET", &format!("/v1/cells/{held}/output"), "").1.contains("hello") {}
+    let (status, answer) = run(&service, &[&rule]);
+    assert!(status == 503 && answer.contains("no-gateway"), "{status} {answer}");
+    assert_eq!(service.ask("DELETE", &format!("/v1/cells/{held}"), "").0, 204);
+    // What is not opened is not reached.
+    let (status, answer) = run(&service, &["public:1"]);
+    assert!(status == 200 && answer.contains(r#""exit_code":1"#), "{status} {answer}");
 }
