@@ -8,7 +8,7 @@ pub(super) use reading::Reader;
 use super::gateways::WayOut;
 use super::log::Log;
 use super::networks::Network;
-use super::pool::Warm;
+use super::pool::{Held, Warm};
 use super::problem::Problem;
 use super::streams::Incoming;
 use super::{Service, blocking, lock};
@@ -121,16 +121,17 @@ impl Cell {
     ) -> Result<Arc<Cell>, Problem> {
         let Service { kernel, watch, networks, gateways, .. } = service;
         let (since, started) = (Instant::now(), SystemTime::now());
+        // Before the cell, which is not plugged in any more when this goes.
+        let network = match &order.network {
+            Some(name) => Some(networks.get(name)?),
+            None => place.as_ref().map(|_| networks.make()).transpose()?,
+        };
         let program = program(&order, &template);
         let guard = CellGuard::new(kernel, program.prepare(kernel, &template.root)?);
         let cell = guard.cell();
         order.limits.apply(kernel, cell)?;
         let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
         kernel.set_host_name(cell, &host_name)?;
-        let network = match &order.network {
-            Some(name) => Some(networks.get(name)?),
-            None => place.as_ref().map(|_| networks.make()).transpose()?,
-        };
         let addresses = network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
         let way_out = match (&network, &addresses, place) {
             (Some(network), Some(own), Some(place)) => {
@@ -301,6 +302,11 @@ impl Cell {
         true
     }
 
+    /// Whether something of what it was ordered with waits for it.
+    pub(super) fn has_input(&self) -> bool {
+        self.input.try_lock().is_ok_and(|first| !first.is_empty())
+    }
+
     /// Gives it what it was ordered with.
     pub(super) async fn give_first(&self) {
         self.give(Bytes::new(), self.order.input_ends).await;
@@ -360,15 +366,15 @@ impl Cell {
         Ok(jobs.start(command)?)
     }
 
-    /// Makes a template of it: it never runs again. Its program is asked to freeze, for a while, or stopped as it stands.
+    /// Makes a template of it, in whose name it is `held`: it never runs again. Its program is asked to freeze, for a while, or stopped as it stands.
     ///
     /// # Errors
     /// It has ended, does not come to where it could be frozen, or cannot be kept.
-    pub(super) async fn freeze(self: Arc<Cell>, name: Name, by_force: bool) -> Result<(), Problem> {
+    pub(super) async fn freeze(self: Arc<Cell>, (name, held): (Name, Held), by_force: bool) -> Result<(), Problem> {
         let turn = Arc::clone(&self.freezing).lock_owned().await;
         blocking(move || {
             // To its end, whoever waits.
-            let _turn = turn;
+            let _turns = (turn, held);
             self.make_template(&name, by_force)
         })
         .await

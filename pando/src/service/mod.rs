@@ -201,8 +201,10 @@ impl Service {
             service.remember(&cell);
             let reader = is_whole.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).keep());
-            let giver = Arc::clone(&cell);
-            tokio::spawn(async move { giver.give_first().await });
+            if cell.has_input() {
+                let cell = Arc::clone(&cell);
+                tokio::spawn(async move { cell.give_first().await });
+            }
             Ok(Wanted { service, cell, reader, is_released: false })
         })
         .await

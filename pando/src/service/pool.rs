@@ -19,7 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 /// Templates that are made at a time: fewer than there are threads for all that blocks.
 const MAKERS: usize = 4;
@@ -41,6 +41,9 @@ type Sign = (u64, u64, u64, i64, i64);
 
 /// Held while a template is loaded or made, so that who wants the same waits for it, and nobody else.
 type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// Somebody's turn with a name.
+pub(super) type Held = OwnedMutexGuard<()>;
 
 /// What is loaded. Its locks are held for moments, and one at a time.
 pub(super) struct Pool {
@@ -67,8 +70,7 @@ impl Pool {
         }
         let (pool, name) = (Arc::clone(self), name.clone());
         apart(async move {
-            let turn = pool.turn(&name);
-            let _turn = turn.lock().await;
+            let _turn = pool.turn(&name).await;
             let standard = match pool.load(&name).await? {
                 Loaded::Ready(warm) => return Ok(warm),
                 Loaded::Missing => Create::standard(&name),
@@ -94,8 +96,7 @@ impl Pool {
     pub(super) async fn make(self: &Arc<Pool>, options: Create) -> Result<(), Problem> {
         let pool = Arc::clone(self);
         apart(async move {
-            let turn = pool.turn(&options.name);
-            let _turn = turn.lock().await;
+            let _turn = pool.turn(&options.name).await;
             pool.grow(options).await
         })
         .await
@@ -148,11 +149,14 @@ impl Pool {
         .await
     }
 
-    /// Whose turn it is with a name.
-    fn turn(&self, name: &Name) -> Turn {
-        let mut turns = lock(&self.turns);
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(name.clone()).or_default())
+    /// Waits for one's turn with a name.
+    pub(super) async fn turn(&self, name: &Name) -> Held {
+        let turn = {
+            let mut turns = lock(&self.turns);
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(name.clone()).or_default())
+        };
+        turn.lock_owned().await
     }
 }
 

@@ -329,9 +329,10 @@ async fn freeze(
     Json(asked): Json<api::Freeze>,
 ) -> Answer<(StatusCode, Json<api::Template>)> {
     let (cell, name) = (service.find(id)?, name(&asked.name)?);
+    let held = service.pool.turn(&name).await;
     // A name that is taken costs no cell its life.
     template::check_free(&name, asked.replace)?;
-    cell.freeze(name.clone(), asked.force).await?;
+    cell.freeze((name.clone(), held), asked.force).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(told(&name)?)))).await
 }
 

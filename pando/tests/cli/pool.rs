@@ -113,11 +113,13 @@ fn a_template_that_misses_something_of_the_host_is_looked_at_again() {
     std::fs::create_dir(&shown).expect("there is room");
     std::fs::write(shown.join("file"), "seen").expect("there is room");
     let service = grove.serve(&["--show", shown.to_str().expect("it is text")]);
-    let words = ["busybox", "sh", "-c", "pando-ready; cat /data/file"];
-    let asked = json!({ "name": "reader", "arguments": words, "volumes": [format!("{}:/data", shown.display())] });
+    let asked = json!({ "name": "reader", "arguments": ["busybox", "sh", "-c", SHELL], "volumes": [format!("{}:/data", shown.display())] });
     service.json("POST", "/v1/templates", asked);
+    says(&service, "reader", "5\n");
     std::fs::write(shown.join("file"), "something else").expect("there is room");
-    let ran = service.json("POST", "/v1/run", json!({ "template": "reader" }));
+    // What is loaded goes on, until somebody misses what is not there any more.
+    says(&service, "reader", "5\n");
+    let ran = service.json("POST", "/v1/run", json!({ "template": "reader", "arguments": ["cat /data/file"] }));
     assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!(""), &json!(1)), "{ran}");
     let (status, answer) = service.ask("POST", "/v1/run", r#"{"template":"reader"}"#);
     assert!(status == 409 && answer.contains("--replace"), "{status} {answer}");
