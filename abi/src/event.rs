@@ -57,6 +57,9 @@ impl EventSet {
     /// No event.
     pub const NONE: EventSet = EventSet(0);
 
+    /// What the operator says to one cell, and not to its clones.
+    pub const WISHES: EventSet = EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control);
+
     /// The set with `event` added.
     #[must_use]
     pub const fn with(self, event: Event) -> EventSet {
@@ -69,10 +72,10 @@ impl EventSet {
         self.0 & 1 << event as u8 != 0
     }
 
-    /// The set with `event` taken out.
+    /// The set with those of another taken out.
     #[must_use]
-    pub const fn without(self, event: Event) -> EventSet {
-        EventSet(self.0 & !(1 << event as u8))
+    pub const fn without(self, others: EventSet) -> EventSet {
+        EventSet(self.0 & !others.0)
     }
 
     /// Whether the set has no event.

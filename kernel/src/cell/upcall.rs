@@ -67,13 +67,13 @@ impl Cell {
         Ok(())
     }
 
-    /// Takes an event back that was not delivered.
-    pub(crate) fn withdraw(&mut self, frames: &mut Frames, event: Event) {
-        self.events = self.events.without(event);
+    /// Takes events back that were not delivered.
+    pub(crate) fn withdraw(&mut self, frames: &mut Frames, events: EventSet) {
+        self.events = self.events.without(events);
         let pending = EventSet(self.control(frames).pending);
-        if pending.contains(event) {
-            // Where it was entered the page is its own; else it hears of the event in vain.
-            let _ = self.set_word(frames, offset::PENDING, pending.without(event).0);
+        if pending != pending.without(events) {
+            // Where it was entered the page is its own; else it hears of them in vain.
+            let _ = self.set_word(frames, offset::PENDING, pending.without(events).0);
         }
     }
 

@@ -5,7 +5,7 @@ use super::exits::{Leave, Next};
 use super::state::State;
 use super::{Kernel, OperatorError};
 use crate::cell::{CellId, State as CellState};
-use pando_abi::Event;
+use pando_abi::{Event, EventSet};
 use pando_machine::Nanos;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl Kernel {
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         let cell = &mut occupant.cell;
         // Where the event was shown already, the libOS comes in vain.
-        (cell.is_asked, cell.halts, cell.events) = (false, false, cell.events.without(Event::Freeze));
+        (cell.is_asked, cell.halts, cell.events) = (false, false, cell.events.without(EventSet::NONE.with(Event::Freeze)));
         Ok(cell.state != CellState::Frozen)
     }
 
@@ -119,8 +119,8 @@ impl State {
     fn become_template(&mut self, id: CellId, stopped: Option<Nanos>) {
         let Some((occupant, frames)) = self.living(id) else { return };
         let cell = &mut occupant.cell;
-        // Its clones were not asked.
-        cell.withdraw(frames, Event::Freeze);
+        // That was said to none of its clones.
+        cell.withdraw(frames, EventSet::WISHES);
         cell.forced |= stopped.is_some();
         (cell.state, cell.stopped) = (CellState::Frozen, stopped);
         // It will not say anything any more.

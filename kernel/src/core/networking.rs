@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operator can do with networks: make them, plug cells and stations in, look at what goes through.
 
+use super::state::State;
 use super::{Kernel, OperatorError, Shared};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
@@ -53,12 +54,11 @@ impl Kernel {
     /// # Errors
     /// The cell runs or has a card, or the network has no address left.
     pub fn plug(&self, id: CellId, network: NetworkId, link: Link) -> Result<Addresses, OperatorError> {
+        self.shared.lock().has_no_card(id)?;
         self.copy(id, |cell, frames| Card::empty_rings(frames, &mut cell.memory))?;
         let mut state = self.shared.lock();
-        state.at_rest(id)?;
-        if state.living(id).is_some_and(|(occupant, _)| occupant.card.is_some()) {
-            return Err(OperatorError::PluggedIn);
-        }
+        // Somebody else may have been faster.
+        state.has_no_card(id)?;
         let (router, mtu) = state.networks.router(network).ok_or(OperatorError::NoAddress)?;
         let (port, addresses) = state.networks.plug(network, id, link).ok_or(OperatorError::NoAddress)?;
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
@@ -98,6 +98,15 @@ impl Kernel {
         let id = self.shared.lock().networks.listen(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
         let epoch = Duration::from_nanos(self.shared.machine.clock().wall_base);
         Ok(Listener { shared: Arc::downgrade(&self.shared), id, epoch })
+    }
+}
+
+impl State {
+    /// Checks that a cell neither runs nor has a network card.
+    fn has_no_card(&mut self, id: CellId) -> Result<(), OperatorError> {
+        self.at_rest(id)?;
+        let is_plugged_in = self.living(id).is_some_and(|(occupant, _)| occupant.card.is_some());
+        if is_plugged_in { Err(OperatorError::PluggedIn) } else { Ok(()) }
     }
 }
 

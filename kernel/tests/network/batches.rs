@@ -40,7 +40,10 @@ fn a_cell_knows_its_card_and_a_clone_has_none() {
         assert_eq!(card(1)[2], u64::from(own.v4.to_bits()) | 16 << 32);
         assert_ne!(card(0)[1..3], card(1)[1..3]);
         let id = bench.cells[0].0;
+        // What stands in its rings stays there.
+        bench.post(0, Ring::Receive, RECEIVED, 1000);
         assert_eq!(bench.lab.kernel.plug(id, bench.network, Default::default()), Err(OperatorError::PluggedIn));
+        assert_eq!(bench.word(0, Ring::Receive.address()), 1);
         let clone = bench.lab.kernel.clone_cell(id, pando_testing::lab::QUOTA).expect("it idles");
         assert_eq!(bench.lab.kernel.traffic(clone), Ok(None));
         bench.lab.kernel.end(clone, End::Killed).expect("it lives");

@@ -5,7 +5,7 @@ use crate::cell::{application, control, exit, set_control, with_handlers};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::virtual_registers::Control;
-use pando_abi::{Event, Hypercall, MapFlags, Permissions};
+use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
 use pando_kernel::cell::State;
 use pando_kernel::sched::Gatekeeper;
 use pando_kernel::{CellId, Config, End, OperatorError, Share};
@@ -211,7 +211,32 @@ fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
         lab.run_all();
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         let Control { pending, .. } = control(&lab, clone);
-        assert_eq!(pending & 1 << Event::Freeze as u64, 0);
+        assert_eq!(pending & EventSet::WISHES.0, 0);
+    }
+}
+
+#[test]
+fn what_the_operator_says_to_a_cell_is_not_for_its_clones() {
+    for mut lab in Lab::both() {
+        // Inside its libOS for ever, so that it looks at nothing; some of it is shown already.
+        let spin = |asm: &mut Asm| {
+            let again = asm.here();
+            asm.jmp(again);
+        };
+        let id = lab.launch(spin);
+        let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control];
+        wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
+        lab.turn(0);
+        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
+        lab.run_all();
+        assert_eq!(lab.kernel.wait_frozen_for(id, Duration::ZERO), Ok(true));
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+        lab.kernel.start(clone).expect("it was not started before");
+        lab.turn(0);
+        lab.kernel.freeze_as_it_stands(clone).expect("it was started");
+        lab.run_all();
+        assert_eq!(EventSet(control(&lab, clone).pending), EventSet::NONE.with(Event::Generation));
     }
 }
 
