@@ -9,12 +9,19 @@ use core::sync::atomic::Ordering;
 
 use crate::hot::HOT;
 use crate::hypercall::NO_DEADLINE;
-use crate::registers;
+use crate::{generation, registers};
 
 /// Nanoseconds of the cell's clock.
 #[must_use]
 pub fn now() -> u64 {
-    kernel().wrapping_sub(behind())
+    loop {
+        let generation = generation::catch_up();
+        let now = kernel().wrapping_sub(behind());
+        // A source may be stopped between any two instructions.
+        if registers::generation() == generation {
+            return now;
+        }
+    }
 }
 
 /// Nanoseconds since 1970.
@@ -41,7 +48,7 @@ pub(crate) fn go_on_from(moment: u64) {
 }
 
 /// The same where nobody here took part: from where the kernel says that it was stopped.
-pub fn go_on() {
+pub(crate) fn go_on() {
     if let Some(stopped) = registers::stopped() {
         go_on_from(stopped.wrapping_sub(behind()));
     }

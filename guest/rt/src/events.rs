@@ -10,13 +10,14 @@ use pando_abi::{Event, EventSet};
 
 use crate::hot::HOT;
 use crate::hypercall::NO_DEADLINE;
-use crate::{clock, hypercall, registers};
+use crate::{clock, generation, hypercall, registers};
 
 /// The deadline of the timer that the kernel has heard of at least; the register may name an earlier one of which it hears at the next exit.
 static TOLD: AtomicU64 = AtomicU64::new(NO_DEADLINE);
 
 /// Notes the events that are pending.
 pub fn note() {
+    generation::catch_up();
     let pending = registers::pending();
     if !pending.is_empty() {
         registers::clear(pending);
@@ -42,13 +43,13 @@ pub fn take() -> EventSet {
 
 /// Forgets an event that was noted and not taken.
 pub fn forget(event: Event) {
-    HOT.tail.noted.fetch_and(EventSet(u64::MAX).without(event).0, Ordering::Relaxed);
+    HOT.tail.noted.fetch_and(!EventSet::NONE.with(event).0, Ordering::Relaxed);
 }
 
 /// Whether something was noted that ends waiting for the console.
 #[must_use]
 pub(crate) fn disturb() -> bool {
-    !noted().without(Event::Console).is_empty()
+    !noted().without(EventSet::NONE.with(Event::Console)).is_empty()
 }
 
 /// Gives up the CPU until an event or until the clock reaches `deadline`, and notes what has happened. The application's vector registers survive.
@@ -90,7 +91,8 @@ pub fn set_timer(deadline: u64) {
     registers::set_timer(clock::to_kernel(deadline));
 }
 
-/// Makes no event of a timer come that was set before: a clone's timer is not its template's.
-pub fn forget_timer() {
+/// Forgets what was said to the source and not taken, and lets nothing come of a timer that was set there.
+pub(crate) fn begin_anew() {
+    HOT.tail.noted.fetch_and(!EventSet::WISHES.0, Ordering::Relaxed);
     set_timer(NO_DEADLINE);
 }

@@ -34,6 +34,8 @@ pub(crate) struct Tail {
     pub(crate) waited: AtomicU64,
     /// How far the cell's clock is behind the kernel's, in nanoseconds.
     pub(crate) behind: AtomicU64,
+    /// The generation that all this is of.
+    pub(crate) generation: AtomicU64,
     /// The application's vector state, while it may get lost elsewhere.
     pub(crate) vectors: Global<Vectors>,
 }
@@ -60,6 +62,7 @@ pub(crate) static HOT: Hot = Hot {
         noted: AtomicU64::new(0),
         waited: AtomicU64::new(0),
         behind: AtomicU64::new(0),
+        generation: AtomicU64::new(0),
         vectors: Global::new(Vectors([0; VECTOR_SIZE])),
     },
 };

@@ -8,7 +8,7 @@ use core::arch::asm;
 use pando_abi::hypercall::PORT;
 use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
 
-use crate::{clock, events, registers, vector};
+use crate::{clock, generation, registers, vector};
 
 /// A deadline that never comes.
 pub const NO_DEADLINE: u64 = u64::MAX;
@@ -72,14 +72,14 @@ pub fn freeze_if_asked() -> bool {
 }
 
 fn freeze_by(call: Hypercall) -> bool {
-    let (frozen, own) = (clock::now(), registers::identity().generation);
+    let (frozen, own) = (clock::now(), registers::generation());
     // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
     let generation = vector::preserved(|| unsafe { perform(call) });
     // The call cannot be refused.
     let is_clone = generation.is_ok_and(|generation| generation != own);
     if is_clone {
+        generation::catch_up();
         clock::go_on_from(frozen);
-        events::forget_timer();
     }
     is_clone
 }

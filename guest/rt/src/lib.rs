@@ -28,6 +28,7 @@ mod copy;
 
 #[cfg(target_os = "none")]
 mod failure;
+mod generation;
 #[cfg(target_os = "none")]
 mod heap;
 mod hot;

@@ -82,9 +82,16 @@ pub fn identity() -> Identity {
     unsafe { addr_of!((*page()).identity).read_volatile() }
 }
 
+/// The generation of [`identity`], alone.
+#[must_use]
+pub fn generation() -> u64 {
+    // SAFETY: the page is mapped and aligned; any bytes are a word.
+    unsafe { addr_of!((*page()).identity.generation).read_volatile() }
+}
+
 /// What the kernel's clock read when this cell's source was frozen as it stood. `None`: that froze by itself.
 #[must_use]
-pub fn stopped() -> Option<u64> {
+pub(crate) fn stopped() -> Option<u64> {
     // SAFETY: the page is mapped and aligned; any bytes are a word.
     let stopped = unsafe { addr_of!((*page()).stopped).read_volatile() };
     Some(stopped).filter(|stopped| *stopped != 0)

@@ -14,6 +14,27 @@ use crate::{clock, events, registers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
+/// Where a ring stood when this cell began: what was posted before was the source's, and so is what became of it.
+pub(crate) struct Beginning(AtomicU64);
+
+impl Beginning {
+    /// The first cell has no source. Not zero, so that it lies with the other data that every clone writes.
+    pub(crate) const fn new() -> Beginning {
+        Beginning(AtomicU64::new(u64::MAX))
+    }
+
+    /// A clone begins.
+    pub(crate) fn set(&self, ring: &Ring) {
+        self.0.store(ring.posted.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether the source has posted a descriptor.
+    pub(crate) fn is_after(&self, number: Number) -> bool {
+        // The difference, not the order: the counters may wrap.
+        number.0.wrapping_sub(self.0.load(Ordering::Relaxed)).cast_signed() < 0
+    }
+}
+
 /// One ring of the page: its counters, and where its descriptors start.
 pub(crate) struct Ring {
     posted: &'static AtomicU64,

@@ -73,6 +73,36 @@ print(moved() - before)
     }
 }
 
+/// A timer, and waits with a limit.
+const LIMITS: &str = "
+import select, signal, threading, time
+SECOND, rang = 1.0, []
+began = time.monotonic()
+def ring(*_): rang.append(time.monotonic() - began)
+def late(wait):
+    wait()
+    ring()
+signal.signal(signal.SIGALRM, ring)
+signal.setitimer(signal.ITIMER_REAL, SECOND)
+for wait in [lambda: select.select([], [], [], SECOND), lambda: select.poll().poll(SECOND * 1000), lambda: threading.Event().wait(SECOND)]:
+    threading.Thread(target=late, args=[wait]).start()
+print('here')
+while len(rang) < 4: REST
+print(min(rang) >= SECOND)
+";
+
+#[test]
+fn nothing_happens_sooner_because_the_template_stood() {
+    // One computes, so that it is stopped in its own code; the other is stopped where it waits.
+    for rest in ["pass", "time.sleep(0.01)"] {
+        for as_it_stands in [false, true] {
+            // The second clone begins when the first has ended: a second later.
+            let Some(said) = clones(&LIMITS.replace("REST", rest), as_it_stands) else { return };
+            assert_eq!(said.each_ref().map(|said| said.trim()), ["True"; 2], "{rest}, {as_it_stands}");
+        }
+    }
+}
+
 /// Threads that wait in every way there is, and one that wakes them in the end.
 const WAITING: &str = "
 import os, queue, selectors, socket, subprocess, threading, time

@@ -5,6 +5,7 @@
 mod clones;
 #[path = "../common/mod.rs"]
 mod common;
+mod inherited;
 mod saved;
 
 use pando_kernel::Config;

@@ -220,7 +220,7 @@ impl Job {
                 }
                 Err(error) => {
                     self.finish_file(Err(error), files);
-                    return false;
+                    return self.say_words(report);
                 }
             }
         }

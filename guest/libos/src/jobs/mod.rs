@@ -32,10 +32,10 @@ impl Jobs {
         self.jobs.is_empty()
     }
 
-    /// Whether there may be one more, by this number.
+    /// Whether there are as many as there may be.
     #[must_use]
-    pub fn has_room(&self, number: u32) -> bool {
-        self.jobs.len() < JOBS && self.jobs.iter().all(|job| job.number != number)
+    pub fn is_full(&self) -> bool {
+        self.jobs.len() >= JOBS
     }
 
     /// Adds one.

@@ -8,37 +8,65 @@ use pando_abi::control::{Frame, Start};
 use crate::errno::Errno;
 use crate::loader::words::Words;
 
+/// Whether what comes can be understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sense {
+    #[default]
+    Makes,
+    /// Something came that was no order, or for which there was no memory: nothing that follows can be.
+    Lost,
+    /// The operator knows.
+    Confessed,
+}
+
 /// What has come and is no whole order yet.
 #[derive(Debug, Default)]
 pub struct Orders {
     bytes: Vec<u8>,
-    /// Something came that was no order: what follows cannot be understood.
-    is_lost: bool,
+    sense: Sense,
 }
 
 impl Orders {
     /// Takes bytes that have come.
     pub fn add(&mut self, bytes: &[u8]) {
-        if self.is_lost || self.bytes.try_reserve(bytes.len()).is_err() {
-            self.is_lost = true;
-        } else {
-            self.bytes.extend_from_slice(bytes);
+        if self.sense != Sense::Makes {
+            return;
         }
+        if self.bytes.try_reserve(bytes.len()).is_ok() {
+            self.bytes.extend_from_slice(bytes);
+        } else {
+            self.lose();
+        }
+    }
+
+    fn lose(&mut self) {
+        (self.sense, self.bytes) = (Sense::Lost, Vec::new());
     }
 
     /// The next whole order, and what follows its header.
     pub fn take(&mut self) -> Option<(Frame, Vec<u8>)> {
-        let frame = match Frame::parse(&self.bytes) {
-            Ok(frame) => frame?,
-            Err(_) => {
-                (self.is_lost, self.bytes) = (true, Vec::new());
-                return None;
-            }
+        let Ok(frame) = Frame::parse(&self.bytes) else {
+            self.lose();
+            return None;
         };
+        let frame = frame?;
         let end = Frame::SIZE + frame.length as usize;
-        let bytes = self.bytes.get(Frame::SIZE..end)?.to_vec();
+        let following = self.bytes.get(Frame::SIZE..end)?;
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(following.len()).is_err() {
+            self.lose();
+            return None;
+        }
+        bytes.extend_from_slice(following);
         self.bytes.drain(..end);
         Some((frame, bytes))
+    }
+
+    /// Says once that nothing is obeyed any more: by what is no report, so that the operator gives all jobs up. `report` says whether there was room for it.
+    pub fn confess(&mut self, report: impl FnOnce(&[u8]) -> bool) {
+        if self.sense == Sense::Lost && report(&[0xff; Frame::SIZE]) {
+            self.sense = Sense::Confessed;
+        }
     }
 }
 
@@ -77,7 +105,7 @@ pub fn understand(bytes: &[u8]) -> Result<(Start, Wanted), Errno> {
 mod tests {
     use super::{Orders, understand};
     use crate::errno::Errno;
-    use pando_abi::control::{Frame, Kind, Start};
+    use pando_abi::control::{Frame, Kind, Malformed, Start};
     use std::vec::Vec;
 
     #[test]
@@ -110,5 +138,15 @@ mod tests {
         assert_eq!(orders.take(), None);
         orders.add(&Frame::new(Kind::InputEnd, 1, 0).to_bytes());
         assert_eq!(orders.take(), None);
+        // That is said once, when there is room.
+        let mut said = Vec::new();
+        for has_room in [false, true, true] {
+            orders.confess(|nonsense| {
+                said.push(Frame::parse(nonsense));
+                has_room
+            });
+        }
+        assert_eq!(said, [Err(Malformed); 2]);
+        Orders::default().confess(|_| panic!("all is well"));
     }
 }

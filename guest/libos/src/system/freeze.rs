@@ -5,7 +5,7 @@
 
 use pando_abi::note::options;
 use pando_abi::{Event, EventSet};
-use pando_rt::{clock, console, events, hypercall, memory, registers};
+use pando_rt::{console, events, hypercall, memory, registers};
 
 use super::System;
 use crate::wait::Channel;
@@ -27,9 +27,7 @@ impl System {
             return false;
         }
         let deferred = core::mem::take(&mut self.deferred);
-        if deferred.contains(Event::Generation) && registers::identity().generation != self.generation {
-            clock::go_on();
-            events::forget_timer();
+        if deferred.contains(Event::Generation) && registers::generation() != self.generation {
             self.go_on();
         }
         if deferred.contains(Event::Freeze) {
@@ -61,7 +59,7 @@ impl System {
     /// What is to be done first in a clone. Random numbers come from the clone's own entropy as soon as one is asked for ([`crate::random`]), and the clock goes on where it stood
     /// ([`pando_rt::clock`]).
     fn go_on(&mut self) {
-        self.generation = registers::identity().generation;
+        self.generation = registers::generation();
         console::begin_anew();
         self.terminal.ended = false;
         self.files.saw_clone();

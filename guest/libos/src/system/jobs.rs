@@ -43,6 +43,7 @@ impl System {
                 _ => self.jobs.obey(frame, &bytes, &mut self.files),
             }
         }
+        self.jobs.orders.confess(|nonsense| control::report([nonsense, &[]]));
         self.pump_jobs();
     }
 
@@ -54,11 +55,12 @@ impl System {
     }
 
     fn start_job(&mut self, Frame { job: number, detail, .. }: Frame, bytes: &[u8]) {
-        if !self.jobs.has_room(number) {
-            // The operator knows which numbers it has given, and how many jobs a cell has.
+        if self.jobs.get_mut(number).is_some() {
+            // The operator knows which numbers it has given.
             return;
         }
-        let started = understand(bytes).and_then(|(start, wanted)| {
+        let room = if self.jobs.is_full() { Err(Errno::EAGAIN) } else { Ok(()) };
+        let started = room.and_then(|()| understand(bytes)).and_then(|(start, wanted)| {
             if detail == RUN {
                 let (process, pipes) = self.make_process_of_job(start, wanted)?;
                 return Ok(Job::new(number, process, pipes));

@@ -147,7 +147,10 @@ impl System {
     fn next(&mut self) -> ThreadNumber {
         loop {
             self.notice();
-            self.settle();
+            if self.settle() {
+                // Something may have been noted meanwhile.
+                continue;
+            }
             // A process that a signal has ended leaves its files outside of any call.
             self.wake_noted();
             if let Some(next) = self.others.queue.pop_front() {

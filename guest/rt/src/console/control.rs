@@ -7,6 +7,7 @@ use pando_abi::limits::CHANNEL_DESCRIPTORS;
 use pando_abi::ring::{Descriptor, FAULTED, OUTPUT};
 
 use crate::global::{Global, OnOwnPage};
+use crate::registers;
 use crate::ring::{Number, Ring};
 
 /// Bytes of the longest report.
@@ -20,6 +21,8 @@ const _: () = assert!(REPORTS <= CHANNEL_DESCRIPTORS);
 
 #[repr(C)]
 struct Control {
+    /// The generation to which the rings belong that the numbers are of.
+    generation: u64,
     /// What the orders come into, while it is the kernel's.
     orders: Option<Number>,
     /// Each until the kernel has taken it.
@@ -28,8 +31,13 @@ struct Control {
     slots: [[u8; REPORT]; REPORTS],
 }
 
-static CONTROL: OnOwnPage<Global<Control>> =
-    OnOwnPage(Global::new(Control { orders: None, reports: [None; REPORTS], room: [0; ORDERS], slots: [[0; REPORT]; REPORTS] }));
+static CONTROL: OnOwnPage<Global<Control>> = OnOwnPage(Global::new(Control {
+    generation: 0,
+    orders: None,
+    reports: [None; REPORTS],
+    room: [0; ORDERS],
+    slots: [[0; REPORT]; REPORTS],
+}));
 
 impl Control {
     /// A slot that nobody reads any more.
@@ -49,9 +57,10 @@ impl Control {
 pub fn take(each: &mut dyn FnMut(&[u8])) {
     CONTROL.0.with(|control| {
         let ring = Ring::orders();
-        if ring.is_fresh() {
-            // Whatever was posted is in the rings of another cell, or will be.
-            (control.orders, control.reports) = (None, [None; REPORTS]);
+        let generation = registers::generation();
+        if ring.is_fresh() || control.generation != generation {
+            // Whatever was posted is in the rings of another cell, or will be; and so is what came of it.
+            (control.generation, control.orders, control.reports) = (generation, None, [None; REPORTS]);
         }
         let taken = control.orders.and_then(|number| ring.taken(number));
         if let Some(Descriptor { length, .. }) = taken {

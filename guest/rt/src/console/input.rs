@@ -10,7 +10,7 @@ use pando_abi::ring::{Descriptor, FAULTED};
 use super::Stop;
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
-use crate::ring::{Number, Ring};
+use crate::ring::{Beginning, Number, Ring};
 use crate::user::{self, Fault, UserRange};
 
 /// Bytes of each buffer.
@@ -30,6 +30,8 @@ enum State {
 
 /// The input has not ended. Not a part of what follows, and not zero at first, so that it lies with the other data that every clone writes.
 static IS_OPEN: AtomicBool = AtomicBool::new(true);
+/// Where the ring stood when this cell began.
+static BEGINNING: Beginning = Beginning::new();
 
 #[repr(C)]
 struct Input {
@@ -55,16 +57,20 @@ impl Input {
 
     /// Waits until there is something to read (bytes or the end), or the clock reaches `deadline`.
     fn fill(&mut self, deadline: u64) -> bool {
-        if has_ended() || matches!(self.states[self.next], State::Filled { .. }) {
-            return true;
-        }
         let ring = Ring::receive();
-        self.post(&ring);
-        let State::Posted(number) = self.states[self.next] else { return true };
-        let Some(descriptor) = ring.wait(number, deadline) else { return false };
-        let end = (descriptor.length as usize).min(BUFFER);
-        IS_OPEN.store(end > 0, Ordering::Relaxed);
-        self.states[self.next] = if end == 0 { State::Empty } else { State::Filled { start: 0, end } };
+        while !has_ended() && !matches!(self.states[self.next], State::Filled { .. }) {
+            self.post(&ring);
+            let State::Posted(number) = self.states[self.next] else { return true };
+            let Some(descriptor) = ring.wait(number, deadline) else { return false };
+            let end = (descriptor.length as usize).min(BUFFER);
+            self.states[self.next] = if end == 0 { State::Empty } else { State::Filled { start: 0, end } };
+            if end == 0 && BEGINNING.is_after(number) {
+                // That was the end of the source's input.
+                self.next = (self.next + 1) % BUFFERS;
+            } else {
+                IS_OPEN.store(end > 0, Ordering::Relaxed);
+            }
+        }
         true
     }
 
@@ -121,6 +127,7 @@ impl Input {
 /// The input has not ended yet.
 pub(super) fn begin_anew() {
     IS_OPEN.store(true, Ordering::Relaxed);
+    BEGINNING.set(&Ring::receive());
 }
 
 fn has_ended() -> bool {

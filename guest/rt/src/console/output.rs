@@ -12,7 +12,7 @@ use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 use super::{Stop, Stream};
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
-use crate::ring::{Number, Ring};
+use crate::ring::{Beginning, Number, Ring};
 use crate::user::{self, UserRange};
 
 /// Bytes of a slot: what programs' buffers usually hold. So many are sent whole or not at all.
@@ -36,6 +36,8 @@ impl Stream {
 
 /// Streams of which the kernel has not said that nobody reads them: a bit for each tag. Not a part of what follows, so that it lies with the other data that every clone writes.
 static READ: AtomicU32 = AtomicU32::new(u32::MAX);
+/// Where the ring stood when this cell began.
+static BEGINNING: Beginning = Beginning::new();
 
 /// Copies of output, each until the kernel has taken it. The first free slot is used, and it lies beside what is known of it: a few bytes touch one page.
 #[repr(C)]
@@ -70,7 +72,9 @@ impl Slots {
             }
             free(self)
         })?;
-        let taken = self.posted[slot].take().and_then(|number| ring.taken(number));
+        // Who does not read what the source says may read what this cell says.
+        let own = self.posted[slot].take().filter(|number| !BEGINNING.is_after(*number));
+        let taken = own.and_then(|number| ring.taken(number));
         if let Some(Descriptor { length: UNREAD, tag, .. }) = taken {
             READ.fetch_and(!(1 << tag), Ordering::Relaxed);
         }
@@ -222,6 +226,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, Stop> {
 /// Somebody may read both streams.
 pub(super) fn begin_anew() {
     READ.store(u32::MAX, Ordering::Relaxed);
+    BEGINNING.set(&Ring::transmit());
 }
 
 /// Waits until all output was taken, as it must be before the cell ends.

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! That this cell is a clone: found out before its clock is read and before its events are noted, wherever its source stood.
+
+use core::sync::atomic::Ordering;
+
+use crate::hot::HOT;
+use crate::{clock, events, registers};
+
+/// Lets what this runtime keeps begin anew if the cell has become a clone. Returns the generation. Nearly always two loads.
+pub(crate) fn catch_up() -> u64 {
+    let generation = registers::generation();
+    if generation != HOT.tail.generation.load(Ordering::Relaxed) {
+        begin(generation);
+    }
+    generation
+}
+
+#[cold]
+fn begin(generation: u64) {
+    HOT.tail.generation.store(generation, Ordering::Relaxed);
+    events::begin_anew();
+    clock::go_on();
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was said to a cell is not said to its clones, however little of it was done when the cell was frozen.
+
+use crate::{APPLETS, ARENA, QUOTA, common};
+use pando_abi::Event;
+use pando_kernel::{CellId, Config, ConsolePort, Heard, Stream};
+use pando_launch::{Calls, Carrier, Command, Job, JobEnd, Jobs, Program, Root, Task};
+use pando_machine::kvm::Omit;
+use pando_testing::lab::{Lab, kvm_is_there};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A script in a cell, of which clones shall be made.
+struct Source {
+    lab: Lab,
+    root: Root,
+    program: Program,
+    cell: CellId,
+    port: Arc<ConsolePort>,
+}
+
+impl Source {
+    /// One that was started and waits. `None`: there is no KVM here.
+    fn start(script: &str, is_template: bool, files: &[PathBuf]) -> Option<Source> {
+        if !kvm_is_there() {
+            return None;
+        }
+        let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
+        let root = common::root(&mut lab, &APPLETS, files);
+        let program = Program { is_template, ..common::script(script, QUOTA, Calls::default()) };
+        let cell = program.prepare(&lab.kernel, &root).expect("room for a cell");
+        let port = lab.kernel.console(cell).expect("it has a console");
+        lab.kernel.start(cell).expect("it was not started before");
+        lab.run_all();
+        Some(Source { lab, root, program, cell, port })
+    }
+
+    /// Gives it input, and lets it do what it does then.
+    fn give(&mut self, input: &[u8]) {
+        assert!(self.port.send(input));
+        self.lab.run_all();
+    }
+
+    /// Hears all that it says.
+    fn hear(&mut self) {
+        while let Heard::Bytes(..) = self.port.hear() {
+            self.lab.run_all();
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.lab.kernel.wait_frozen_for(self.cell, Duration::ZERO).expect("it does not end")
+    }
+
+    fn ask(&mut self) {
+        self.lab.kernel.ask_to_freeze(self.cell).expect("it lives");
+        self.lab.run_all();
+    }
+
+    fn stop(&mut self) {
+        self.lab.kernel.freeze_as_it_stands(self.cell).expect("it was started");
+        self.lab.run_all();
+    }
+
+    /// What a clone of it says that is given this to read.
+    fn said_by_clone(&mut self, input: &[u8]) -> String {
+        assert!(self.is_frozen());
+        let template = self.root.frozen(self.cell);
+        let program = Program { is_template: false, ..self.program.clone() };
+        let cell = program.prepare(&self.lab.kernel, &template).expect("room for a cell");
+        let port = self.lab.kernel.console(cell).expect("it has a console");
+        assert!(port.send(input));
+        port.close_input();
+        self.lab.kernel.start(cell).expect("it was not started before");
+        common::said(&mut self.lab, cell, &port)
+    }
+
+    fn jobs(&self) -> (Jobs, Carrier) {
+        Jobs::carried(&self.lab.kernel, self.cell, || ()).expect("it lives")
+    }
+
+    /// Lets a job go on until nothing happens any more.
+    fn carry(&mut self, carrier: &mut Carrier) {
+        for _ in 0..10 {
+            carrier.turn();
+            self.lab.run_all();
+        }
+    }
+}
+
+/// A script of the shell as a job.
+fn script(text: &str) -> Command {
+    let arguments = ["sh", "-c", text].map(|word| word.into()).to_vec();
+    Command { path: b"/bin/sh".to_vec(), directory: b"/tmp".to_vec(), arguments, ..Command::default() }
+}
+
+/// All that a job has said.
+fn said(job: &Job) -> Vec<(Stream, String)> {
+    let heard = std::iter::from_fn(|| match job.port().hear() {
+        Heard::Bytes(stream, bytes) => Some((stream, String::from_utf8_lossy(&bytes).into_owned())),
+        _ => None,
+    });
+    heard.collect()
+}
+
+/// More than the console keeps, so that a part of it is not taken before somebody hears it: until then the cell does not freeze.
+const LOUD: &str = "read line; head -c 1056768 /dev/zero; read line; sleep 0.1; echo; echo $line /tmp/*";
+
+#[test]
+fn orders_and_signals_of_the_operator_are_not_for_clones() {
+    for is_asked in [true, false] {
+        let Some(mut source) = Source::start(LOUD, false, &[]) else { return };
+        let (jobs, mut carrier) = source.jobs();
+        let first = jobs.start(&script("echo here")).expect("it is the first");
+        source.carry(&mut carrier);
+        assert_eq!((first.end(), said(&first)), (Some(JobEnd::Exited(0)), vec![(Stream::Output, "here\n".into())]));
+        source.give(b"\n");
+        source.ask();
+        // It has heard of all this, and is in the middle of freezing.
+        let second = jobs.start(&script("echo made > /tmp/made")).expect("there is room");
+        source.carry(&mut carrier);
+        source.lab.kernel.interrupt(source.cell).expect("it lives");
+        source.lab.kernel.raise(source.cell, Event::Terminate);
+        source.lab.run_all();
+        assert_eq!((source.is_frozen(), second.end()), (false, None));
+        if is_asked {
+            source.hear()
+        } else {
+            source.stop()
+        }
+        for _ in 0..2 {
+            let said = source.said_by_clone(b"word\n");
+            assert!(said.ends_with("\nword /tmp/*\n"), "{said:?}");
+        }
+        assert!(!carrier.turn());
+        assert_eq!(second.end(), Some(JobEnd::Lost));
+    }
+}
+
+#[test]
+fn a_cell_that_need_not_freeze_any_more_goes_on() {
+    let Some(mut source) = Source::start(LOUD, false, &[]) else { return };
+    source.give(b"\n");
+    source.ask();
+    assert_eq!(source.lab.kernel.withdraw_freeze(source.cell), Ok(true));
+    source.hear();
+    assert!(!source.is_frozen());
+    // It can be asked again.
+    source.ask();
+    assert!(source.said_by_clone(b"word\n").ends_with("\nword /tmp/*\n"));
+}
+
+#[test]
+fn what_nobody_reads_of_the_source_is_read_of_clones() {
+    for is_asked in [true, false] {
+        let Some(mut source) = Source::start("read line; echo gone; read line; echo $line", false, &[]) else { return };
+        source.port.hang_up(Stream::Output);
+        source.give(b"\n");
+        if is_asked {
+            source.ask()
+        } else {
+            source.stop()
+        }
+        assert_eq!(source.said_by_clone(b"word\n"), "word\n");
+    }
+}
+
+#[test]
+fn the_end_of_the_sources_input_is_not_that_of_clones() {
+    const SCRIPT: &str = "read line; echo ready > /dev/pando; read line; echo $line; read line || echo end";
+    let Some(mut source) = Source::start(SCRIPT, true, &[]) else { return };
+    assert!(source.port.send(b"first\n"));
+    source.port.close_input();
+    source.lab.run_all();
+    for _ in 0..2 {
+        assert_eq!(source.said_by_clone(b"word\n"), "word\nend\n");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_of_at_once() {
+    let directory = tempfile::tempdir().expect("the host has room");
+    let path = directory.path().join("short");
+    std::fs::write(&path, vec![1; 1 << 20]).expect("the host has room");
+    let Some(mut source) = Source::start("read line", false, std::slice::from_ref(&path)) else { return };
+    // Not what the image was made of any more.
+    File::options().write(true).open(&path).and_then(|file| file.set_len(0)).expect("it is there");
+    let (jobs, mut carrier) = source.jobs();
+    let command = Command { task: Task::Read, path: b"/short".to_vec(), directory: b"/".to_vec(), ..Command::default() };
+    let job = jobs.start(&command).expect("it is the first");
+    source.carry(&mut carrier);
+    let complaint = "pando: /short: input/output error\n".to_owned();
+    assert_eq!((job.end(), said(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, complaint)]));
+}
