@@ -78,6 +78,10 @@ impl State {
         }
         // A fault that was resolved may lead to pages that are to be copied.
         while let Some(operation) = self.running(id).0.cell.operation.take() {
+            if self.running(id).0.cell.halts && matches!(operation, Operation::Foresee(_)) {
+                // What that would take may be what stopping takes.
+                continue;
+            }
             match self.perform(id, operation, now) {
                 Next::Resume => {}
                 next => return Err(next),

@@ -7,10 +7,11 @@ use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{Machine, PageCount};
-use pando_testing::asm::Asm;
-use pando_testing::asm::Register::R13;
+use pando_testing::asm::Register::{R13, Rbx, Rcx};
+use pando_testing::asm::{Asm, Condition};
 use pando_testing::disk::TestDisk;
 use pando_testing::lab::{CODE, DATA, QUOTA, kvm_is_there};
+use std::iter;
 use std::sync::Arc;
 
 const ARENA: PageCount = PageCount(1 << 14);
@@ -18,16 +19,18 @@ const BLOCKS: u32 = 300;
 
 fn kernels(vcpus: usize) -> Vec<Kernel> {
     let sim = Sim::new(SimConfig { arena: ARENA, vcpus, ..SimConfig::default() }).expect("memory for the software machine");
-    let mut machines: Vec<Arc<dyn Machine>> = vec![sim];
-    if kvm_is_there() {
-        machines.push(Kvm::new(KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING }).expect("KVM is there"));
-    }
-    let start = |machine| {
-        let kernel = Kernel::new(machine, Config::default());
-        kernel.start_vcpus().expect("vCPU threads start");
-        kernel
-    };
-    machines.into_iter().map(start).collect()
+    iter::once(start(sim)).chain(on_kvm(vcpus)).collect()
+}
+
+/// Where time passes by itself.
+fn on_kvm(vcpus: usize) -> Option<Kernel> {
+    kvm_is_there().then(|| start(Kvm::new(KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING }).expect("KVM is there")))
+}
+
+fn start(machine: Arc<dyn Machine>) -> Kernel {
+    let kernel = Kernel::new(machine, Config::default());
+    kernel.start_vcpus().expect("vCPU threads start");
+    kernel
 }
 
 fn cell(kernel: &Kernel, build: impl FnOnce(&mut Asm)) -> CellId {
@@ -74,6 +77,55 @@ fn another_cell_runs_to_its_end_while_one_waits_for_the_disk() {
         kernel.settle();
         assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
     }
+}
+
+/// Memory that a cell fills first, so that it has little left.
+const HOARD: u64 = 0x5000_0000;
+
+/// A cell that fills so many pages, then writes a block, and ends with status 0 if it finds there what it wrote.
+fn hoarder(kernel: &Kernel, disk: &Arc<TestDisk>, pages: u64) -> CellId {
+    let id = cell(kernel, |asm| {
+        asm.mov_imm(Rbx, HOARD).mov_imm(Rcx, pages);
+        let again = asm.here();
+        asm.store(Rbx, 0, Rcx).add_imm(Rbx, 0x1000).dec(Rcx).jump_if(Condition::NotZero, again);
+        asm.mov_imm(Rbx, VIEW).store_imm(Rbx, 0, 7).load(R13, Rbx, 0);
+        exit_if(asm, 7);
+    });
+    kernel.map(id, HOARD, QUOTA, MapFlags::lazy(Permissions::READ_WRITE)).expect("room for it");
+    show(kernel, id, disk, BLOCKS.into(), Permissions::READ_WRITE);
+    // A clone has no table of its own yet, so that the write takes as much as one can.
+    let clone = kernel.clone_cell(id, QUOTA).expect("it does not run");
+    kernel.end(id, End::Killed).expect("it lives");
+    kernel.start(clone).expect("it was not started before");
+    clone
+}
+
+#[test]
+fn a_cell_is_stopped_however_little_memory_it_has_left() {
+    let Some(kernel) = on_kvm(1) else { return };
+    let mut stopped = 0;
+    for pages in QUOTA.0 - 60.. {
+        let unhurried = hoarder(&kernel, &TestDisk::new(BLOCKS), pages);
+        match kernel.wait(unhurried).expect("it ends").end {
+            End::Quota => break,
+            end => assert_eq!(end, End::Exited { status: 0 }),
+        }
+        let disk = TestDisk::new(BLOCKS);
+        disk.hold(true);
+        let id = hoarder(&kernel, &disk, pages);
+        disk.wait_for_reader();
+        // It has written nothing yet.
+        kernel.freeze_as_it_stands(id).expect("it was started");
+        disk.hold(false);
+        assert_eq!(kernel.wait_frozen(id), Ok(()), "{pages} pages");
+        let clone = kernel.clone_cell(id, QUOTA).expect("it is a template");
+        kernel.start(clone).expect("it was not started before");
+        assert_eq!(kernel.wait(clone).expect("it ends").end, End::Exited { status: 0 });
+        kernel.end(id, End::Killed).expect("it lives");
+        kernel.collect(id);
+        stopped += 1;
+    }
+    assert!(stopped > 0, "it has too little memory from the start");
 }
 
 #[test]
