@@ -122,7 +122,11 @@ impl State {
         // That was said to none of its clones.
         cell.withdraw(frames, EventSet::WISHES);
         cell.forced |= stopped.is_some();
-        (cell.state, cell.stopped) = (CellState::Frozen, stopped);
+        // Where nothing of it has run, its clones go on where its source stood.
+        if cell.counters.exits > 0 {
+            cell.stopped = stopped;
+        }
+        cell.state = CellState::Frozen;
         // It will not say anything any more.
         occupant.close();
         self.news = true;

@@ -4,7 +4,7 @@
 use crate::cell::{application, control, exit, set_control, with_handlers};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::virtual_registers::Control;
+use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
 use pando_kernel::cell::State;
 use pando_kernel::sched::Gatekeeper;
@@ -260,6 +260,39 @@ fn a_template_that_was_stopped_says_so_for_ever() {
         lab.run_all();
         let image = lab.kernel.export(own, &mut |_, _| ControlFlow::Continue(())).expect("it is a template");
         assert!(!image.is_forced());
+    }
+}
+
+#[test]
+fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
+    for mut lab in Lab::both() {
+        let freeze = |lab: &mut Lab, id: CellId| {
+            lab.kernel.freeze_as_it_stands(id).expect("it was started");
+            lab.run_all();
+            assert_eq!(lab.kernel.wait_frozen_for(id, Duration::ZERO), Ok(true));
+            if let Some(sim) = &lab.sim {
+                sim.advance_to(lab.kernel.now() + Duration::from_secs(1));
+            }
+            let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+            lab.kernel.start(clone).expect("it was not started before");
+            clone
+        };
+        let stopped = |lab: &Lab, id: CellId| {
+            let mut word = [0; 8];
+            lab.kernel.read(id, VIRTUAL_REGISTERS + offset::STOPPED as u64, &mut word).expect("it is a template");
+            u64::from_le_bytes(word)
+        };
+        let source = counter(&lab, |_| ());
+        lab.turn(0);
+        // Of the first clone nothing has run; of the next something has.
+        let first = freeze(&mut lab, source);
+        let second = freeze(&mut lab, first);
+        lab.turn(0);
+        let third = freeze(&mut lab, second);
+        let last = freeze(&mut lab, third);
+        lab.kernel.end(last, End::Killed).expect("it lives");
+        let shown = [first, second, third].map(|id| stopped(&lab, id));
+        assert!(shown[0] == shown[1] && shown[1] < shown[2] && shown[0] > 0, "{shown:?}");
     }
 }
 
