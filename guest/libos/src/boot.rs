@@ -20,7 +20,7 @@ use pando_libos::terminal::Terminal;
 use pando_libos::upcall as served;
 use pando_rt::abi::note::options;
 use pando_rt::abi::{Registers, layout};
-use pando_rt::global::{Global, OnOwnPage};
+use pando_rt::global::Global;
 use pando_rt::memory::{self, Arguments};
 use pando_rt::{clock, hypercall, patched, upcall};
 
@@ -29,12 +29,13 @@ const OWN_FAILURE: u64 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
-static SYSTEM: OnOwnPage<Global<Option<System>>> = OnOwnPage(Global::new(None));
+/// Not on a page of its own: it lies with all other small data, which together are copied with one page when a clone writes them.
+static SYSTEM: Global<Option<System>> = Global::new(None);
 
 /// Boots the libOS, freezes, and runs in each clone the program that its arguments name.
 pub(crate) fn boot() -> ! {
     upcall::handle_with(|context| {
-        SYSTEM.0.with(|system| {
+        SYSTEM.with(|system| {
             let system = system.as_mut().expect("the application runs only after its process was made");
             served::handle(system, context);
         });
@@ -49,7 +50,7 @@ pub(crate) fn boot() -> ! {
         assert_eq!(mounted, Ok(()), "nothing lies there yet");
     }
     hypercall::freeze();
-    let start = SYSTEM.0.with(|system| start(system, patches));
+    let start = SYSTEM.with(|system| start(system, patches));
     upcall::enter(&start)
 }
 
