@@ -25,7 +25,7 @@ pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &m
     let mut plot = |plot: Plot| options.plots.map_or(Ok(()), |place| plot.write(place)).map_err(BenchError::host("write a plot"));
     size::run(options, &mut plot, report)?;
     load::run(options, report)?;
-    write::run(options, report)?;
+    write::run(options, &mut plot, report)?;
     service::run(options, report)?;
     python::run(options, report)?;
     drop(pinned);
