@@ -14,11 +14,10 @@ use std::sync::Mutex;
 const FIRST_SLOT: u32 = 1;
 /// What the VM has from the start.
 const FIRST_STRETCHES: u32 = 64;
-/// A shadow table for so many pages: enough to map all of the arena in pages of 4 KiB at a time. Each takes 8 KiB of the host's memory, which KVM keeps of cells that have long been waiting, too, until it needs another; of its own
-/// choice it would keep eight times as many. Cells that take turns in larger number are charged a few faults more when theirs comes.
-const PAGES_OF_A_TABLE: u64 = 400;
-/// And no fewer than so many, so that a hundred processes on a small machine keep theirs: 16 MiB.
-const LEAST_TABLES: u64 = 2048;
+/// KVM's own choice is a shadow table for so many pages; made explicit, it is the same however much of the arena KVM has seen yet.
+const PAGES_OF_A_TABLE: u64 = 50;
+/// And no fewer than so many.
+const LEAST_TABLES: u64 = 64;
 
 /// How much of the arena the VM has.
 #[derive(Debug)]
