@@ -4,26 +4,25 @@
 use crate::{APPLETS, ARENA, QUOTA, common};
 use pando_abi::Event;
 use pando_kernel::{CellId, Config, ConsolePort, Heard, Stream};
-use pando_launch::{Calls, Carrier, Command, Job, JobEnd, Jobs, Program, Root, Task};
+use pando_launch::{Calls, Carrier, Command, Job, JobEnd, Jobs, Program, Root};
 use pando_machine::kvm::Omit;
 use pando_testing::lab::{Lab, kvm_is_there};
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A script in a cell, of which clones shall be made.
-struct Source {
-    lab: Lab,
+pub struct Source {
+    pub lab: Lab,
     root: Root,
     program: Program,
-    cell: CellId,
+    pub cell: CellId,
     port: Arc<ConsolePort>,
 }
 
 impl Source {
     /// One that was started and waits. `None`: there is no KVM here.
-    fn start(script: &str, is_template: bool, files: &[PathBuf]) -> Option<Source> {
+    pub fn start(script: &str, is_template: bool, files: &[PathBuf]) -> Option<Source> {
         if !kvm_is_there() {
             return None;
         }
@@ -38,7 +37,7 @@ impl Source {
     }
 
     /// Gives it input, and lets it do what it does then.
-    fn give(&mut self, input: &[u8]) {
+    pub fn give(&mut self, input: &[u8]) {
         assert!(self.port.send(input));
         self.lab.run_all();
     }
@@ -77,12 +76,12 @@ impl Source {
         common::said(&mut self.lab, cell, &port)
     }
 
-    fn jobs(&self) -> (Jobs, Carrier) {
+    pub fn jobs(&self) -> (Jobs, Carrier) {
         Jobs::carried(&self.lab.kernel, self.cell, || ()).expect("it lives")
     }
 
     /// Lets a job go on until nothing happens any more.
-    fn carry(&mut self, carrier: &mut Carrier) {
+    pub fn carry(&mut self, carrier: &mut Carrier) {
         for _ in 0..10 {
             carrier.turn();
             self.lab.run_all();
@@ -91,13 +90,13 @@ impl Source {
 }
 
 /// A script of the shell as a job.
-fn script(text: &str) -> Command {
+pub fn script(text: &str) -> Command {
     let arguments = ["sh", "-c", text].map(|word| word.into()).to_vec();
     Command { path: b"/bin/sh".to_vec(), directory: b"/tmp".to_vec(), arguments, ..Command::default() }
 }
 
 /// All that a job has said.
-fn said(job: &Job) -> Vec<(Stream, String)> {
+pub fn said(job: &Job) -> Vec<(Stream, String)> {
     let heard = std::iter::from_fn(|| match job.port().hear() {
         Heard::Bytes(stream, bytes) => Some((stream, String::from_utf8_lossy(&bytes).into_owned())),
         _ => None,
@@ -180,17 +179,20 @@ fn the_end_of_the_sources_input_is_not_that_of_clones() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_of_at_once() {
-    let directory = tempfile::tempdir().expect("the host has room");
-    let path = directory.path().join("short");
-    std::fs::write(&path, vec![1; 1 << 20]).expect("the host has room");
-    let Some(mut source) = Source::start("read line", false, std::slice::from_ref(&path)) else { return };
-    // Not what the image was made of any more.
-    File::options().write(true).open(&path).and_then(|file| file.set_len(0)).expect("it is there");
-    let (jobs, mut carrier) = source.jobs();
-    let command = Command { task: Task::Read, path: b"/short".to_vec(), directory: b"/".to_vec(), ..Command::default() };
-    let job = jobs.start(&command).expect("it is the first");
-    source.carry(&mut carrier);
-    let complaint = "pando: /short: input/output error\n".to_owned();
-    assert_eq!((job.end(), said(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, complaint)]));
+fn processes_of_jobs_go_on_in_clones_without_their_operator() {
+    for is_asked in [true, false] {
+        let script_of_first = "read line; until [ -e /tmp/read ] && [ -e /tmp/unread ]; do sleep 0.01; done; cat /tmp/read /tmp/unread";
+        let Some(mut source) = Source::start(script_of_first, false, &[]) else { return };
+        let (jobs, mut carrier) = source.jobs();
+        // One waits for more input, the other for somebody to hear it.
+        let reader = jobs.start(&script("(cat; echo) > part; exec cat part > read")).expect("there is room");
+        assert!(reader.port().send(b"some"));
+        let writer = jobs.start(&script("trap '' PIPE; while echo; do :; done 2> /dev/null; echo none > unread")).expect("there is room");
+        source.carry(&mut carrier);
+        assert_eq!((reader.end(), writer.end()), (None, None));
+        if is_asked { source.ask() } else { source.stop() }
+        for _ in 0..2 {
+            assert_eq!(source.said_by_clone(b"word\n"), "some\nnone\n");
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod inherited;
+mod orders;
 mod saved;
 
 use pando_kernel::Config;
