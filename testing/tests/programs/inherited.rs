@@ -190,7 +190,11 @@ fn processes_of_jobs_go_on_in_clones_without_their_operator() {
         let writer = jobs.start(&script("trap '' PIPE; while echo; do :; done 2> /dev/null; echo none > unread")).expect("there is room");
         source.carry(&mut carrier);
         assert_eq!((reader.end(), writer.end()), (None, None));
-        if is_asked { source.ask() } else { source.stop() }
+        if is_asked {
+            source.ask()
+        } else {
+            source.stop()
+        }
         for _ in 0..2 {
             assert_eq!(source.said_by_clone(b"word\n"), "some\nnone\n");
         }
