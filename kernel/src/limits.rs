@@ -84,8 +84,8 @@ pub const LEARNED_ADDRESSES: usize = 4096;
 /// Bytes that wait at one port, each frame with a part for itself: a few windows of TCP.
 pub const QUEUE_BYTES: usize = 4 << 20;
 
-/// Bytes of memory for frames that is kept while no frame is in it: what a few streams need between two turns of their readers.
-pub const SPARE_BYTES: usize = 4 << 20;
+/// Bytes of memory for frames that is kept while no frame is in it: what waits at a full port, and as much that its reader has taken. To clear memory that was given back takes as long as a copy.
+pub const SPARE_BYTES: usize = 2 * QUEUE_BYTES;
 
 /// Frames that wait at one port if they are small.
 pub const QUEUE_FRAMES: usize = 8192;

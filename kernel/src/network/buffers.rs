@@ -3,14 +3,21 @@
 
 use crate::limits::SPARE_BYTES;
 use bytes::Bytes;
+use pando_abi::frame::FRAME_MAX;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Sizes of pieces: powers of two, from a page's up to one that the largest frame fits into, so that none takes more than twice what is in it.
+/// Sizes of pieces: powers of two, from a page's up, so that none takes more than twice what is in it; and the largest frame's, of which there are most.
 const LEAST: u32 = 12;
 const SIZES: usize = 6;
 
-const _: () = assert!(1 << (LEAST as usize + SIZES - 1) >= pando_abi::frame::FRAME_MAX);
+const _: () = assert!(piece(SIZES - 1) == FRAME_MAX && piece(SIZES - 2) < FRAME_MAX);
+
+/// Bytes of a piece of such a size.
+const fn piece(size: usize) -> usize {
+    let bytes = 1 << (LEAST as usize + size);
+    if bytes < FRAME_MAX { bytes } else { FRAME_MAX }
+}
 
 /// Where pieces are kept that nobody uses.
 #[derive(Debug, Default)]
@@ -74,7 +81,7 @@ impl Buffers {
                 shelf.bytes -= piece.len();
                 piece
             }
-            None => vec![0; 1 << (LEAST as usize + size)],
+            None => vec![0; piece(size)],
         }
     }
 }
@@ -98,7 +105,7 @@ impl Drop for Lent {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buffers, LEAST, SIZES};
+    use super::{Buffers, SIZES};
     use crate::limits::SPARE_BYTES;
     use pando_abi::frame::FRAME_MAX;
 
@@ -124,7 +131,7 @@ mod tests {
         drop(many);
         let shelf = buffers.shelf.lock().expect("nobody panicked");
         assert!(shelf.bytes <= SPARE_BYTES && shelf.bytes > SPARE_BYTES / 2);
-        assert_eq!(shelf.pieces[SIZES - 1].len() << (LEAST as usize + SIZES - 1), shelf.bytes);
+        assert_eq!(shelf.pieces[SIZES - 1].len() * FRAME_MAX, shelf.bytes);
     }
 
     #[test]
