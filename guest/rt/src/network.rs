@@ -25,6 +25,8 @@ const BUFFERS: u64 = layout::SYSTEM_FREE;
 pub(crate) const BUFFERS_END: u64 = BUFFERS + PAGES * PAGE_SIZE;
 /// Where those for what is received lie.
 const RECEIVED: u64 = BUFFERS + (NETWORK_DESCRIPTORS * BUFFER) as u64;
+/// Buffers for what is received that are offered at a time: the fewer, the sooner each is used again, while a cache still has it. Two hold what a window of TCP brings; what comes while both are full waits at the card's port.
+const OFFERED: usize = 2;
 /// Pages of all of them.
 const PAGES: u64 = (2 * NETWORK_DESCRIPTORS * BUFFER) as u64 / PAGE_SIZE;
 /// Nanoseconds that frames wait at most, while calls are made, for an exit that happens anyway.
@@ -53,7 +55,7 @@ pub struct Sender {
 /// Frames from the network.
 pub struct Receiver {
     /// The descriptors that were posted, in their order; the buffers have the same.
-    posted: [Option<Number>; NETWORK_DESCRIPTORS],
+    posted: [Option<Number>; OFFERED],
     /// Which of them comes next.
     next: usize,
 }
@@ -64,8 +66,8 @@ pub fn open() -> Option<(Sender, Receiver)> {
     let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
     // SAFETY: 1: nothing else is ever mapped there. 2: vector registers survive the call.
     unsafe { perform(Hypercall::Map { space: CURRENT_SPACE, address: BUFFERS, pages: PAGES, flags }) }.ok()?;
-    let mut receiver = Receiver { posted: [None; NETWORK_DESCRIPTORS], next: 0 };
-    (0..NETWORK_DESCRIPTORS).for_each(|number| receiver.offer(number));
+    let mut receiver = Receiver { posted: [None; OFFERED], next: 0 };
+    (0..OFFERED).for_each(|number| receiver.offer(number));
     Some((Sender { number: 0, filled: 0, last: None }, receiver))
 }
 
@@ -159,7 +161,7 @@ impl Receiver {
             let batch = unsafe { &buffer(RECEIVED, self.next)[..length] };
             Frames::of(batch).for_each(|place| each(&batch[place]));
             self.offer(self.next);
-            self.next = (self.next + 1) % NETWORK_DESCRIPTORS;
+            self.next = (self.next + 1) % OFFERED;
         }
     }
 }
