@@ -52,13 +52,15 @@ pub(crate) fn count(
     let pages = (used.used - used.tables - used.retired).bytes() as f64;
     let own = (moments[STEPS].own - moments[0].own) / cells;
     let kvm = kernel_share(&moments, in_step);
-    let total = own + kvm.median();
+    // It grows until it is thrown away as a whole; what there is less of then is nobody's gain.
+    let kept = kvm.median().max(0.0);
+    let total = own + kept;
     let row = |name, value| Row::of(name, value, "bytes");
     report(Row { spread: Some(kvm.width() / total), ..row(kind.total, total) }.noting(format!("{cells} clones: {}", kind.note)));
     report(row(kind.pages, pages).noting("frames that hold data"));
     report(row(kind.tables, frames - pages).noting("frames that are tables, retired ones included"));
     report(row(kind.objects, own - frames).noting("what else this process took: the kernel's objects"));
-    report(row(kind.kvm, kvm.median()).noting("what the host's kernel took: KVM's own"));
+    report(row(kind.kvm, kept).noting("what the host's kernel took: KVM's own"));
     Ok(())
 }
 

@@ -45,8 +45,9 @@ pub const FURNISHING_PIECE: usize = 32;
 /// Tables of pages that one piece of a count looks at, each with 512 entries: about 100 µs under the lock.
 pub const PIECE_TABLES: usize = 64;
 
-/// Retired tables that call for a flush of the machine's own tables: a flush costs about 4 ms here, so its share is a microsecond per table.
-pub const QUARANTINE_HIGH: usize = 4096;
+/// Tables that call for a flush of the machine's own tables, retired ones or such as were made since the last: a flush costs about 4 ms here, so its share is a microsecond per table. KVM keeps 8 KiB for each that has run where it keeps
+/// page tables in software, and so no more than 32 MiB for cells that wait.
+pub const TABLES_HIGH: usize = 4096;
 
 /// The shortest time from one flush to the next that a cell without memory can ask for: a cell that churns waits for its own quarantine.
 pub const FLUSH_INTERVAL: Duration = Duration::from_millis(20);

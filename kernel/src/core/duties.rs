@@ -5,7 +5,7 @@ use super::Shared;
 use super::state::State;
 use crate::cell::State as CellState;
 use crate::cell::end::End;
-use crate::limits::{FLUSH_INTERVAL, GIVE_BACK_PIECE, QUARANTINE_HIGH, RELEASE_PIECE, WARM_STRETCHES};
+use crate::limits::{FLUSH_INTERVAL, GIVE_BACK_PIECE, RELEASE_PIECE, TABLES_HIGH, WARM_STRETCHES};
 use crate::memory::Shortage;
 use crate::sched::Reason;
 use pando_machine::Nanos;
@@ -135,7 +135,8 @@ impl State {
     }
 
     fn flush_is_due(&self, now: Nanos) -> bool {
-        let many = !self.flushes.under_way && self.frames.quarantined() >= QUARANTINE_HIGH;
+        let most = self.frames.quarantined().max(self.frames.made_since_flush());
+        let many = !self.flushes.under_way && most >= TABLES_HIGH;
         let rested = now >= self.flushes.last + FLUSH_INTERVAL;
         rested && self.flush_is_awaited() || many && (rested || !self.flushes.failed)
     }

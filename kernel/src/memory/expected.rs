@@ -168,10 +168,10 @@ impl Burst {
     }
 }
 
-/// How many frames may go into what may turn out wrong: up to three quarters of the quota, and all but a sixteenth of the machine.
+/// How many frames may go into what may turn out wrong: up to three quarters of the quota, and all but a sixty-fourth of the machine.
 fn room(frames: &Frames, account: AccountId) -> PageCount {
     let Usage { quota, used, .. } = frames.usage(account);
-    let reserve = u64::from(frames.arena().frames()) / 16;
+    let reserve = u64::from(frames.arena().frames()) / 64;
     PageCount((quota.0 / 4 * 3).saturating_sub(used.0).min(frames.free().0.saturating_sub(reserve)))
 }
 

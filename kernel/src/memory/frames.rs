@@ -85,6 +85,8 @@ pub struct Frames {
     free: u64,
     accounts: Accounts,
     quarantine: Vec<FrameId>,
+    /// Tables that were made since the last flush began.
+    made: usize,
     /// What is to be released in pieces.
     garbage: Vec<Garbage>,
     counter: u64,
@@ -112,6 +114,7 @@ impl Frames {
             free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_STRETCH)),
             accounts,
             quarantine: Vec::new(),
+            made: 0,
             garbage: Vec::new(),
             counter: 0,
             rules,
@@ -208,6 +211,7 @@ impl Frames {
     pub(super) fn take_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
         let table = self.take(account, zeroed)?;
         self.accounts.note_table(account);
+        self.made += 1;
         Ok(table)
     }
 
@@ -416,9 +420,16 @@ impl Frames {
         self.quarantine.len()
     }
 
+    /// How many tables were made since the last flush began: the machine may remember each of them.
+    #[must_use]
+    pub fn made_since_flush(&self) -> usize {
+        self.made
+    }
+
     /// Takes the retired tables out, for the caller to flush the machine without the lock and then call [`Frames::flushed`].
     #[must_use]
     pub fn begin_flush(&mut self) -> Vec<FrameId> {
+        self.made = 0;
         std::mem::take(&mut self.quarantine)
     }
 
@@ -478,7 +489,9 @@ mod tests {
         tree.release(&mut frames);
         while !frames.reap(1) {}
         assert_eq!(counts(&frames), (3, 0, 3), "the pages are free, the tables wait");
+        assert_eq!(frames.made_since_flush(), 3);
         let tables = frames.begin_flush();
+        assert_eq!(frames.made_since_flush(), 0);
         frames.flushed(tables, &Ok(()));
         assert_eq!(counts(&frames), (0, 0, 0));
     }
