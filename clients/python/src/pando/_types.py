@@ -194,6 +194,9 @@ class Options(TypedDict, total=False):
     """What it is called; without, by its template's name and its number."""
     network: Optional[str]
     """The network that it is plugged into: cells that name the same one reach each other, and nobody else."""
+    allow: Sequence[str]
+    """What of the world outside it may reach, such as "public" or "example.org:443", where the server was started with
+    `--gateways`."""
 
 
 class SandboxOptions(Options, total=False):
