@@ -85,6 +85,10 @@ class Cells(Case):
             late = cell.exec(["sh", "-c", "echo begun; sleep 1000"], timeout=0.2)
             self.assertEqual((late.stdout, late.exit_code, late.message), ("begun\n", 124, "its time was up"))
             self.assertEqual(cell.exec(["no-such-program"]).exit_code, 127)
+            most = "x" * (64 << 10)
+            self.assertEqual(cell.exec(["sh", "-c", "cat; cat /proc/self/maps /usr/bin/python3"], stdin=most).stdout[: len(most)], most)
+            with self.assertRaisesRegex(ValueError, "write them to a file"):
+                cell.exec(["cat"], stdin=most + "x")
             with self.assertRaises(pando.BadRequest):
                 cell.exec([])
             with self.assertRaisesRegex(TypeError, "no option 'cwd': there are environment"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Sandboxes: cells that go on from run to run."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -182,6 +183,16 @@ class Sandbox(Case):
         s = self.sandbox().start()
         self.assertEqual(len(self.running()), 1)
         del s
+        self.assertEqual(self.running(), [])
+
+    def test_a_child_leaves_it_to_its_parent(self) -> None:
+        with self.sandbox(timeout=60) as s:
+            child = os.fork()
+            if child == 0:
+                s.close()
+                os._exit(0)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            self.says(s.run("print(1)"), "1\n")
         self.assertEqual(self.running(), [])
 
     def test_a_listener_that_fails_ends_it(self) -> None:

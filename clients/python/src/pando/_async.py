@@ -3,16 +3,33 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Callable, Iterator, List, Optional, Sequence, Set, Type, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncGenerator,
+    Callable,
+    Deque,
+    Generic,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Type,
+    TypeVar,
+    Union,
+)
 
 import httpx
 
 from . import _server, _wire
-from ._io import Io, Tasks
+from ._io import Http, Io, Tasks
 from ._types import (
     CellInfo,
     ConnectionLost,
@@ -151,22 +168,12 @@ class AsyncClient:
             body = await self._http.read(response)
         return _wire.answer(operation, response.status_code, body)
 
-    async def _stream(self, operation: _wire.Operation[None], read: Callable[[Any], T]) -> AsyncGenerator[T, None]:
+    async def _stream(self, operation: _wire.Operation[None], read: Callable[[Any], T]) -> _Heard[T]:
         with _told():
             response = await self._send(operation)
             if response.status_code != 200:
                 _wire.answer(operation, response.status_code, await self._http.read(response))
-        return self._lines(response, read)
-
-    async def _lines(self, response: httpx.Response, read: Callable[[Any], T]) -> AsyncGenerator[T, None]:
-        lines = _wire.Lines(read)
-        with _told():
-            try:
-                async for part in self._http.parts(response):
-                    for each in lines.add(part):
-                        yield each
-            finally:
-                await self._http.end(response)
+        return _Heard(self._http, response, read)
 
     async def _send(self, operation: _wire.Operation[T]) -> httpx.Response:
         request = self._http.build_request(
@@ -206,6 +213,41 @@ def _told() -> Iterator[None]:
         yield
     except httpx.TransportError as error:
         raise ConnectionLost(f"the server went away: {error or type(error).__name__}") from error
+
+
+class _Heard(Generic[T]):
+    """What is heard, line by line, of an answer that goes on; whoever does not listen to its end closes it."""
+
+    def __init__(self, http: Http, response: httpx.Response, read: Callable[[Any], T]) -> None:
+        self._http = http
+        self._response = response
+        self._parts = http.parts(response)
+        self._lines = _wire.Lines(read)
+        self._whole: Deque[T] = deque()
+        self._is_listened_to = False
+        self._is_over = False
+
+    def __aiter__(self) -> _Heard[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._is_listened_to = True
+        try:
+            while not self._whole:
+                with _told():
+                    part = await self._parts.__anext__()
+                self._whole.extend(self._lines.add(part))
+            return self._whole.popleft()
+        finally:
+            self._is_listened_to = False
+            if self._is_over:
+                await self._http.end(self._response)
+
+    async def aclose(self) -> None:
+        self._is_over = True
+        # Otherwise, whoever listens does it.
+        if not self._is_listened_to:
+            await self._http.end(self._response)
 
 
 class AsyncCell:
@@ -250,8 +292,9 @@ class AsyncCell:
     ) -> ExecResult:
         """Starts a program in it, beside its own, and returns what became of it: a path, or a name in PATH, and arguments.
 
-        What it says is given to `on_stdout` and `on_stderr` as it comes. The other options are those of `ExecOptions`. Ends
-        the program if this is interrupted.
+        What it says is given to `on_stdout` and `on_stderr` as it comes. `stdin` has at most 64 KiB: more is better put into
+        a file, for the program to read. The other options are those of `ExecOptions`. Ends the program if this is
+        interrupted.
         """
         job = _wire.Job(on_stdout, on_stderr)
         operation = _wire.execute(self.id, arguments, _wire.encoded(stdin), options)
@@ -309,7 +352,7 @@ class AsyncCell:
     def __repr__(self) -> str:
         return f"<AsyncCell {self.id}>"
 
-    async def _hear(self, follow: bool = True, first: int = 0) -> AsyncGenerator[_wire.Said, None]:
+    async def _hear(self, follow: bool = True, first: int = 0) -> _Heard[_wire.Said]:
         return await self._client._stream(_wire.output(self.id, first, follow), _wire.said)
 
 
@@ -333,7 +376,8 @@ class AsyncSandbox:
         self._client = client or AsyncClient()
         self._cell: Optional[AsyncCell] = None
         self._is_removed = False
-        self._heard: Optional[AsyncGenerator[_wire.Said, None]] = None
+        self._process = os.getpid()
+        self._heard: Optional[_Heard[_wire.Said]] = None
         self._lock = self._client._io.lock()
 
     async def start(self) -> AsyncSandbox:
@@ -416,10 +460,6 @@ class AsyncSandbox:
     def __repr__(self) -> str:
         return self._life.describe("AsyncSandbox")
 
-    def disown(self) -> None:
-        """Leaves the cell to somebody else: nothing can be run any more, and nothing ends it."""
-        self._life.end("it belongs to somebody else")
-
     async def _open(self) -> AsyncCell:
         self._life.check()
         if self._cell is None:
@@ -468,15 +508,20 @@ class AsyncSandbox:
         await self._client._io.finish(self._discard)
 
     async def _discard(self) -> None:
+        if os.getpid() != self._process:
+            # A child's copy: the cell and the connections are its parent's.
+            return
         heard, self._heard = self._heard, None
         try:
-            if self._cell is not None and not self._is_removed:
-                self._is_removed = True
-                await self._cell.remove()
-            if heard is not None:
-                await heard.aclose()
+            try:
+                if self._cell is not None and not self._is_removed:
+                    self._is_removed = True
+                    await self._cell.remove()
+            finally:
+                if heard is not None:
+                    await heard.aclose()
         except (Error, RuntimeError):
-            # The server has gone, the client is closed, or a run listens still: nothing is left to be done.
+            # The server has gone, or the client is closed: nothing is left to be done.
             pass
         if self._owns_client:
             await self._client.close()

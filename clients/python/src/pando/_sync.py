@@ -173,7 +173,7 @@ class Sandbox(_Waiting[AsyncSandbox]):
     def __init__(self, template: str = "python", *, client: Optional[Client] = None, **options: Unpack[SandboxOptions]) -> None:
         super().__init__(AsyncSandbox(template, client=(client or default_client())._steps, **options))
         # Nobody forgets it for good.
-        weakref.finalize(self, _forget, self._steps, os.getpid())
+        weakref.finalize(self, _close_sandbox, self._steps)
 
     run = _waits(AsyncSandbox.run)
     exec = _waits(AsyncSandbox.exec)
@@ -200,12 +200,8 @@ async def _close(said: AsyncGenerator[T, None]) -> None:
     await said.aclose()
 
 
-def _forget(sandbox: AsyncSandbox, process: int) -> None:
-    if os.getpid() == process:
-        done(sandbox.close())
-    else:
-        # A child's copy of the sandbox.
-        sandbox.disown()
+def _close_sandbox(steps: AsyncSandbox) -> None:
+    done(steps.close())
 
 
 _defaults: List[Client] = []

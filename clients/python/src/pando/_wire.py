@@ -60,6 +60,9 @@ Said = Union[Piece, Outcome]
 
 STANDARD = frozenset({"python"})
 """Templates that the server makes of the host's software when they are asked for."""
+STDIN_MAX = 64 << 10
+"""Bytes of standard input that a program in a cell takes whether or not anybody reads yet what it says: a request is sent
+whole before its answer is read."""
 OUTPUT_MAX = 16 << 20
 """Bytes that a run may say where nobody says how many."""
 LIFETIME = 3600.0
@@ -208,6 +211,8 @@ def write_file(number: int, path: str, data: bytes) -> Operation[None]:
 def execute(number: int, arguments: Sequence[str], stdin: bytes, options: ExecOptions) -> Operation[None]:
     """Starts a program: the answer is for `Lines` to read."""
     _check(options, ExecOptions)
+    if len(stdin) > STDIN_MAX:
+        raise ValueError(f"stdin: {len(stdin)} bytes are more than go with a program: write them to a file, for it to read")
     # The first line says what; the rest is its input.
     body = _json({**options, "arguments": list(arguments)}) + b"\n" + stdin
     return Operation("POST", f"/v1/cells/{number}/exec", _nothing, body, kind="application/x-ndjson")
