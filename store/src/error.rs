@@ -31,7 +31,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Another version of this program wrote it.
-    #[error("{} was saved in format {found}, and this program reads format {known}: save the template anew", path.display())]
+    #[error("{} was saved in format {found}, and this program reads format {known}: it has to be made anew", path.display())]
     Version {
         /// Which.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum Error {
         known: u32,
     },
     /// Not all of it is as it was written.
-    #[error("{} is damaged: {what}; save the template anew", path.display())]
+    #[error("{} is damaged: {what}; it has to be made anew", path.display())]
     Damaged {
         /// Which.
         path: PathBuf,

@@ -2,16 +2,20 @@
 //! Bodies of requests and answers that come in pieces.
 
 use super::problem::Problem;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Bytes of the longest first line.
 const LINE_MAX: usize = 1 << 20;
+/// How long what nobody wants is taken from who sends it.
+const LINGER: Duration = Duration::from_secs(5);
 /// Pieces of an answer that wait for a slow reader.
 const AHEAD: usize = 16;
 
@@ -61,6 +65,17 @@ impl Incoming {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
             Some(Err(error)) => Err(Problem::request(format!("the request breaks off: {error}"))),
+        }
+    }
+}
+
+impl Drop for Incoming {
+    /// Whoever still sends could not read the answer if the connection broke under it: for a while, what comes is thrown away.
+    fn drop(&mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut body = std::mem::take(&mut self.body);
+        if !body.is_end_stream() {
+            runtime.spawn(tokio::time::timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
         }
     }
 }

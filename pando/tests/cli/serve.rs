@@ -267,6 +267,12 @@ fn programs_are_started_in_cells_that_run() {
     says(&grove.pando(&["kill", cell]), "");
     let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"]}\n");
     assert!(status == 409 && answer.contains("has ended"), "{answer}");
+    // Whoever still sends is told as well.
+    let mut late = grove.command(&["exec", cell, "cat"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+    let mut input = late.stdin.take().expect("it was asked for");
+    while input.write_all(&[b'x'; 4096]).is_ok() {}
+    let told = late.wait_with_output().expect("it ends");
+    assert!(String::from_utf8_lossy(&told.stderr).contains("has ended"), "{}", String::from_utf8_lossy(&told.stderr));
 }
 
 #[test]
