@@ -12,8 +12,8 @@ use crate::memory::{AccountId, Frames, SpaceSet};
 use call::Operation;
 use end::{Counters, End};
 use image::Carried;
-use pando_abi::EventSet;
 use pando_abi::virtual_registers::Card;
+use pando_abi::{Event, EventSet};
 use pando_machine::{Context, FrameId, Nanos, PageCount, VectorState};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -199,7 +199,6 @@ impl Cell {
             generation: self.identity.generation + 1,
             clone_index: self.clones_made,
             clones_made: 0,
-            events: self.events.with(pando_abi::Event::Generation),
             // One that idles was never stopped; it may be a clone of one that was.
             stopped: self.stopped.filter(|_| !matches!(self.state, State::Idle { .. })),
             ..self.carried()
@@ -207,6 +206,9 @@ impl Cell {
         self.clones_made += 1;
         let mut cell = Cell::new(id, memory, String::new());
         cell.carry(carried);
+        // One that idles may not have looked at what was said to it.
+        cell.withdraw(frames, EventSet::WISHES);
+        cell.events = cell.events.with(Event::Generation);
         cell
     }
 

@@ -241,6 +241,32 @@ fn what_the_operator_says_to_a_cell_is_not_for_its_clones() {
 }
 
 #[test]
+fn what_the_operator_says_to_a_cell_that_idles_is_not_for_its_clones() {
+    let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control];
+    for mut lab in Lab::both() {
+        // It wakes once, takes note of nothing, and idles on.
+        let id = lab.launch(|asm| {
+            asm.mov_imm(Rbx, VIRTUAL_REGISTERS).mov_imm(Rax, EventSet::WISHES.0).store(Rbx, 8, Rax);
+            let again = asm.here();
+            asm.call_kernel(Hypercall::Idle { deadline: u64::MAX }).mov_imm(Rbx, VIRTUAL_REGISTERS).mov_imm(Rax, u64::MAX);
+            asm.store(Rbx, 8, Rax).jmp(again);
+        });
+        lab.run_all();
+        wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
+        lab.kernel.raise(id, Event::WindowSize);
+        lab.run_all();
+        let shown = EventSet::WISHES.with(Event::WindowSize);
+        assert_eq!(EventSet(control(&lab, id).pending), shown, "it has been shown them");
+        wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("one that idles can be cloned");
+        lab.kernel.start(clone).expect("it was not started before");
+        lab.turn(0);
+        assert_eq!(EventSet(control(&lab, clone).pending), EventSet::NONE.with(Event::WindowSize).with(Event::Generation));
+        assert_eq!(EventSet(control(&lab, id).pending), shown, "its source keeps them");
+    }
+}
+
+#[test]
 fn a_template_that_was_stopped_says_so_for_ever() {
     for mut lab in Lab::both() {
         let forced = obedient(&lab);
