@@ -15,9 +15,12 @@ pub(crate) fn catch_up() -> u64 {
     generation
 }
 
+/// May itself be stopped between any two instructions: its clones then come here again, and each step may be taken twice. Only where that happens between the two moments that
+/// [`clock::go_on`] looks at, the clock of the clones is wrong by as long as their source stood still.
 #[cold]
 fn begin(generation: u64) {
-    HOT.tail.generation.store(generation, Ordering::Relaxed);
     events::begin_anew();
     clock::go_on();
+    // Last, and so that the compiler leaves it there: only now is nothing left to be done.
+    HOT.tail.generation.store(generation, Ordering::Release);
 }
