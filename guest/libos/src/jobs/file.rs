@@ -19,6 +19,9 @@ use crate::files::{Files, Kind, OpenFile, Own, flag};
 /// Permissions of a file that is made, without those that the mask takes.
 const MODE: u64 = 0o666;
 
+/// Names that are tried for a file that takes another's place: each is taken only for a moment, unless somebody means it.
+const NAMES: u32 = 1000;
+
 /// An open regular file, and where in it the job is.
 #[derive(Debug)]
 pub struct File {
@@ -92,7 +95,7 @@ impl File {
     /// Takes its place under its name, if it was written: now it is whole. Nothing of the cell's runs meanwhile.
     ///
     /// # Errors
-    /// `EACCES`, `EPERM`, `ENOENT`, `ENOSPC`; what was there before is there then.
+    /// `EACCES`, `EPERM`, `ENOENT`, `ENOSPC`; `EEXIST`: names for it in the meantime are taken; what was there before is there then.
     pub fn finish(&mut self, files: &mut Files) -> Result<(), Errno> {
         let Some(Target { directory, name, replaces }) = self.target else { return Ok(()) };
         let (now, file) = (time(clock::wall()), At { directory: self.fd, path: &[] });
@@ -105,8 +108,7 @@ impl File {
                     linked => return linked,
                 }
             }
-            let is_free = |name: &String| files.find(directory, name.as_bytes(), Way::KEEP) == Err(Errno::ENOENT);
-            let fresh = (0..u32::MAX).map(|number| format!(".pando-{number}")).find(is_free).ok_or(Errno::EEXIST)?;
+            let fresh = fresh_name(files, directory)?;
             let beside = At { directory, path: fresh.as_bytes() };
             files.link(file, beside, false, true, now)?;
             let moved = files.rename(beside, to, 0, now);
@@ -136,6 +138,18 @@ impl File {
 #[must_use]
 pub fn complaint(path: &[u8], error: Errno) -> Vec<u8> {
     format!("pando: {}: {}\n", String::from_utf8_lossy(path), error.text()).into_bytes()
+}
+
+/// A name that nothing has in an open directory.
+fn fresh_name(files: &mut Files, directory: u64) -> Result<String, Errno> {
+    for name in (0..NAMES).map(|number| format!(".pando-{number}")) {
+        match files.find(directory, name.as_bytes(), Way::KEEP) {
+            Ok(_) => {}
+            Err(Errno::ENOENT) => return Ok(name),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::EEXIST)
 }
 
 /// Makes a file without a name for what a path leads to, like what is there; returns its descriptor too.
