@@ -28,8 +28,8 @@ impl Beginning {
         self.0.store(ring.posted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Whether the source has posted a descriptor.
-    pub(crate) fn is_after(&self, number: Number) -> bool {
+    /// Whether a descriptor is one that the source has posted.
+    pub(crate) fn is_of_source(&self, number: Number) -> bool {
         // The difference, not the order: the counters may wrap.
         number.0.wrapping_sub(self.0.load(Ordering::Relaxed)).cast_signed() < 0
     }

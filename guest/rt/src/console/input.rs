@@ -64,7 +64,7 @@ impl Input {
             let Some(descriptor) = ring.wait(number, deadline) else { return false };
             let end = (descriptor.length as usize).min(BUFFER);
             self.states[self.next] = if end == 0 { State::Empty } else { State::Filled { start: 0, end } };
-            if end == 0 && BEGINNING.is_after(number) {
+            if end == 0 && BEGINNING.is_of_source(number) {
                 // That was the end of the source's input.
                 self.next = (self.next + 1) % BUFFERS;
             } else {

@@ -73,7 +73,7 @@ impl Slots {
             free(self)
         })?;
         // Who does not read what the source says may read what this cell says.
-        let own = self.posted[slot].take().filter(|number| !BEGINNING.is_after(*number));
+        let own = self.posted[slot].take().filter(|number| !BEGINNING.is_of_source(*number));
         let taken = own.and_then(|number| ring.taken(number));
         if let Some(Descriptor { length: UNREAD, tag, .. }) = taken {
             READ.fetch_and(!(1 << tag), Ordering::Relaxed);
