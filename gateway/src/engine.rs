@@ -207,7 +207,8 @@ impl Doorkeeper for Outside {
             return Err(Obstacle::Forbidden);
         }
         self.flows.open_echoes(&self.poll, local, remote, self.now).map_err(|errno| {
-            if errno == Errno::ACCESS {
+            // A single destination, like a broadcast address, may be refused by the same name: nothing is amiss with the host then.
+            if errno == Errno::ACCESS && sockets::echoes(local).err() == Some(Errno::ACCESS) {
                 self.world.cannot_ask();
             }
             obstacle(errno).unwrap_or(Obstacle::Host)

@@ -53,10 +53,15 @@ pub(crate) fn datagrams_with(to: SocketAddr) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that asks one destination for echoes, under a number of its own, and hears all answers with that. Refused ([`Errno::ACCESS`]) where the host lets this user ask nobody.
-pub(crate) fn echoes_of(to: IpAddr) -> Result<OwnedFd> {
+/// A socket that will ask a destination for echoes, under a number of its own, and hear all answers with that. Refused ([`Errno::ACCESS`]) where the host lets this user ask nobody.
+pub(crate) fn echoes(to: IpAddr) -> Result<OwnedFd> {
     let protocol = if to.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
-    let socket = socket_with(family(to), SocketType::DGRAM, FLAGS, Some(protocol))?;
+    socket_with(family(to), SocketType::DGRAM, FLAGS, Some(protocol))
+}
+
+/// The same, bound to that one destination. Refused as well where the host lets nobody ask just that one.
+pub(crate) fn echoes_of(to: IpAddr) -> Result<OwnedFd> {
+    let socket = echoes(to)?;
     connect(&socket, &SocketAddr::new(to, 0))?;
     Ok(socket)
 }

@@ -311,11 +311,13 @@ fn pings_of_a_host(groups: &str, script: &str) -> Option<(String, String)> {
 
 #[test]
 fn ping_reaches_the_world_as_far_as_it_is_opened() {
-    let script = r#"run() { "$PANDO" run --allow 198.51.100.7 --allow 2001:db8::7 --allow 198.51.100.8 --allow 198.51.100.9:80 "$@" || true; }
+    let script = r#"ip route add prohibit 198.51.100.10
+        run() { "$PANDO" run --allow 198.51.100.7 --allow 2001:db8::7 --allow 198.51.100.8 --allow 198.51.100.9:80 --allow 198.51.100.10 "$@" || true; }
         run -u 1000 /usr/bin/ping -c 2 -i 0.01 -s 9000 198.51.100.7
         run /usr/bin/ping -c 1 2001:db8::7
         run /usr/bin/ping -c 1 198.51.100.8
-        run /usr/bin/ping -c 1 198.51.100.9"#;
+        run /usr/bin/ping -c 1 198.51.100.9
+        run /usr/bin/ping -c 1 198.51.100.10"#;
     let Some((told, errors)) = pings_of_a_host("0 2147483647", script) else { return };
     let parts: Vec<&str> = told.split("PING ").skip(1).collect();
     assert!(
@@ -325,6 +327,8 @@ fn ping_reaches_the_world_as_far_as_it_is_opened() {
     assert!(parts[1].contains("64 bytes from 2001:db8::7: icmp_seq=1 ttl=64") && parts[1].contains("1 received, 0% packet loss"), "{told}");
     assert!(parts[2].contains("icmp_seq=1 Destination Net Unreachable"), "{told}");
     assert!(parts[3].contains("icmp_seq=1 Packet filtered"), "{told}");
+    // That the host forbids this one does not mean that it lets nobody ask.
+    assert!(parts[4].contains("icmp_seq=1 Packet filtered"), "{told}");
     assert_eq!(errors, "pando: /usr/bin/ping: ping 198.51.100.9 is not allowed: add --allow 198.51.100.9\n");
 }
 
