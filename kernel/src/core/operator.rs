@@ -498,6 +498,7 @@ impl Kernel {
     }
 
     /// The operator's end of a channel to a cell, which is opened if there is none yet: what the libOS says to the operator itself, and its answers.
+    /// A clone of a cell that has one has one of its own, in which nothing of its source's comes: who clones a cell that may be waiting for an answer says so with [`ConsolePort::close_input`].
     ///
     /// # Errors
     /// There is no such living cell.
