@@ -11,13 +11,15 @@ use pando_gateway::{Gateway, Handle, Inside, Rule};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Kernel};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long somebody waits for a gateway: a little longer than one may take that has nobody to lead any more.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PLACE_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// All threads for gateways, and those that are free.
 pub(super) struct Gateways {
@@ -75,7 +77,7 @@ impl Gateways {
         if self.count == 0 {
             return Err(full());
         }
-        let free = tokio::time::timeout(PATIENCE, Arc::clone(&self.free).acquire_owned()).await.map_err(|_| full())?;
+        let free = tokio::time::timeout(PLACE_WAIT_MAX, Arc::clone(&self.free).acquire_owned()).await.map_err(|_| full())?;
         free.map_err(Problem::server)
     }
 
@@ -126,7 +128,9 @@ fn lead(told: &Mutex<Receiver<Leading>>) {
                 say::problem(&line);
             }
         };
-        if let Err(error) = gateway.run(&inside, plug, refused) {
+        // Whatever ends one, its thread leads the next: its place is given back, too.
+        let run = catch_unwind(AssertUnwindSafe(|| gateway.run(&inside, plug, refused)));
+        if let Err(error) = run.unwrap_or_else(|_| Err(io::Error::other("it panicked"))) {
             say::problem(&format_args!("{program}: {}", Failure::Gateway(error)));
         }
     }
