@@ -11,6 +11,7 @@ use crate::run::TIMED_OUT;
 use axum::body::Body;
 use pando_kernel::{Heard, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -54,7 +55,7 @@ pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> 
     let first = loop {
         match guard.0.port().hear() {
             Heard::Bytes(Stream::Output, bytes) => break bytes,
-            Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes),
+            Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
             Heard::Nothing => _ = bell.changed().await,
             Heard::End => break Vec::new(),
         }
@@ -81,7 +82,7 @@ async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outg
         }
         match job.port().hear() {
             Heard::Bytes(Stream::Output, bytes) => piece = bytes,
-            Heard::Bytes(..) => {}
+            Heard::Bytes(..) => tokio::task::yield_now().await,
             // Who rings is there as long as the job is.
             Heard::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
             Heard::End => return Ok(job.end() == Some(JobEnd::Exited(0))),
@@ -96,18 +97,26 @@ async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outg
 pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<(), Problem> {
     let (job, mut bell) = start(cell, &file(Task::Write, path)?)?;
     let guard = Guard(job);
-    let carried = carry_input(Arc::clone(&guard.0), bell.clone(), Incoming::new(body));
+    let carry = carry_input(Arc::clone(&guard.0), bell.clone(), Incoming::new(body));
     let said = async {
         let mut said = Vec::new();
         loop {
             match guard.0.port().hear() {
-                Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes),
+                Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
                 Heard::Nothing => _ = bell.changed().await,
                 Heard::End => return said,
             }
         }
     };
-    let ((), said) = tokio::join!(carried, said);
+    let carry = async {
+        carry.await;
+        std::future::pending::<Infallible>().await
+    };
+    // What has failed does not wait for the rest.
+    let said = tokio::select! {
+        said = said => said,
+        never = carry => match never {},
+    };
     finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))
 }
 
@@ -119,10 +128,11 @@ fn file(task: Task, path: &str) -> Result<Command, Problem> {
     Ok(Command { task, path: path.into(), directory: b"/".to_vec(), ..Command::default() })
 }
 
-/// Remembers the last of what a job complains of.
-fn keep_last(said: &mut Vec<u8>, bytes: &[u8]) {
+/// Remembers the last of what a job complains of, and lets others have their turn.
+async fn keep_last(said: &mut Vec<u8>, bytes: &[u8]) {
     said.extend_from_slice(bytes);
     said.drain(..said.len().saturating_sub(TOLD_MAX));
+    tokio::task::yield_now().await;
 }
 
 /// Whether a file's job went well.
