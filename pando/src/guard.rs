@@ -14,7 +14,7 @@ pub(crate) struct CellGuard {
 }
 
 impl CellGuard {
-    /// Guards a cell that nobody else ends.
+    /// Guards a cell: ends it, if nobody has.
     pub(crate) fn new(kernel: &Arc<Kernel>, cell: CellId) -> CellGuard {
         CellGuard { kernel: Arc::clone(kernel), cell, is_released: false }
     }

@@ -70,7 +70,7 @@ pub(crate) struct Serve {
     gateways: u16,
 }
 
-/// All that there is. Lock order: `cells`, a cell's state, the kernel's; those of the pool and of the networks are held while no other is but the kernel's.
+/// All that there is. Lock order: first one of `cells`, a cell's jobs and the networks' names; then a cell's state or the kernel's. Those of the pool are held while no other is.
 struct Service {
     kernel: Arc<Kernel>,
     pool: Arc<Pool>,
@@ -187,7 +187,7 @@ impl Service {
     ///
     /// # Errors
     /// There is no such template, or no room.
-    async fn start(self: &Arc<Self>, order: Order) -> Result<Wanted, Problem> {
+    async fn start(self: &Arc<Self>, order: Order) -> Result<Awaited, Problem> {
         if self.taken() >= self.memory {
             return Err(Problem::full(self.memory));
         }
@@ -205,7 +205,7 @@ impl Service {
                 let cell = Arc::clone(&cell);
                 tokio::spawn(async move { cell.give_first().await });
             }
-            Ok(Wanted { service, cell, reader, is_released: false })
+            Ok(Awaited { service, cell, reader, is_released: false })
         })
         .await
     }
@@ -255,7 +255,7 @@ impl Service {
 }
 
 /// A cell that somebody waits for: when this is dropped, as it is when they break off, it is ended and forgotten.
-struct Wanted {
+struct Awaited {
     service: Arc<Service>,
     cell: Arc<Cell>,
     /// Who reads all of it from its beginning, if that was ordered.
@@ -264,7 +264,7 @@ struct Wanted {
     is_released: bool,
 }
 
-impl Wanted {
+impl Awaited {
     /// Lets it go on whoever waits.
     fn release(mut self) -> Arc<Cell> {
         self.is_released = true;
@@ -272,7 +272,7 @@ impl Wanted {
     }
 }
 
-impl Drop for Wanted {
+impl Drop for Awaited {
     fn drop(&mut self) {
         if !self.is_released {
             self.cell.signal(api::Signal::Kill);

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Seconds of the longest time limit: a year.
 const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 /// Seconds that a template may take until it is ready where nobody says how long.
-const PATIENCE: f64 = 300.0;
+const READY_SECONDS_MAX: f64 = 300.0;
 
 /// A cell as it was asked for; nothing follows its input if that is all there will be.
 ///
@@ -74,7 +74,7 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
             volumes: volumes.collect::<Result<_, _>>()?,
         },
         // One that is never ready must not keep others waiting for ever.
-        limits: limits(asked.memory.as_deref(), None, Some(asked.timeout.unwrap_or(PATIENCE)))?,
+        limits: limits(asked.memory.as_deref(), None, Some(asked.timeout.unwrap_or(READY_SECONDS_MAX)))?,
         replace: asked.replace,
         variants: asked.variants.unwrap_or(1),
         train: asked.train,
