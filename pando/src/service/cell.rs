@@ -37,7 +37,7 @@ const REMEMBERED: u64 = 1 << 20;
 /// The same where somebody does.
 const REMEMBERED_MAX: u64 = 64 << 20;
 /// How long a cell may take to come to where it can be frozen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FREEZE_MAX: Duration = Duration::from_secs(10);
 /// How a cell ended of which a template was made.
 const FROZEN: &str = "frozen: a template was made of it";
 
@@ -94,11 +94,11 @@ struct State {
     cause: Option<Reason>,
     outcome: Option<api::Outcome>,
     /// What others do not give up until it has ended.
-    needs: Option<Needs>,
+    means: Option<Means>,
 }
 
-/// What a cell needs of the service.
-struct Needs {
+/// What a cell lives by.
+struct Means {
     /// What it is cloned from.
     template: Arc<Warm>,
     /// What leads it out.
@@ -152,7 +152,7 @@ impl Cell {
         if let Some(time) = order.limits.timeout {
             watch.limit(cell, time, End::TimedOut);
         }
-        let needs = Needs { template, _way_out: way_out, _network: network };
+        let means = Means { template, _way_out: way_out, _network: network };
         let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)));
         Ok(Arc::new(Cell {
             id,
@@ -164,7 +164,7 @@ impl Cell {
             since,
             started,
             watch: watch.clone(),
-            state: Mutex::new(State { log, waiters: BTreeMap::new(), cause: None, outcome: None, needs: Some(needs) }),
+            state: Mutex::new(State { log, waiters: BTreeMap::new(), cause: None, outcome: None, means: Some(means) }),
             input: tokio::sync::Mutex::new(input),
             freezing: Arc::default(),
             jobs: Mutex::default(),
@@ -199,10 +199,10 @@ impl Cell {
         }
         let mut state = self.lock();
         state.outcome = Some(outcome);
-        let needs = state.needs.take();
+        let means = state.means.take();
         drop(state);
         // Others may have waited for it to give these up.
-        drop(needs);
+        drop(means);
         self.changed.send_replace(());
     }
 
@@ -366,11 +366,11 @@ impl Cell {
         Ok(jobs.start(command)?)
     }
 
-    /// Makes a template of it, in whose name it is `held`: it never runs again. Its program is asked to freeze, for a while, or stopped as it stands.
+    /// Makes a template of it, with what is `held` for that: it never runs again. Its program is asked to freeze, for a while, or stopped as it stands.
     ///
     /// # Errors
     /// It has ended, does not come to where it could be frozen, or cannot be kept.
-    pub(super) async fn freeze(self: Arc<Cell>, (name, held): (Name, Held), by_force: bool) -> Result<(), Problem> {
+    pub(super) async fn freeze(self: Arc<Cell>, name: Name, held: (Held, OwnedSemaphorePermit), by_force: bool) -> Result<(), Problem> {
         let turn = Arc::clone(&self.freezing).lock_owned().await;
         blocking(move || {
             // To its end, whoever waits.
@@ -383,11 +383,11 @@ impl Cell {
     fn make_template(&self, name: &Name, by_force: bool) -> Result<(), Problem> {
         let Cell { kernel, cell, id, .. } = self;
         let ended = || Problem::state(format!("cell {id} has ended: it cannot be frozen"));
-        let template = self.lock().needs.as_ref().map(|needs| Arc::clone(&needs.template)).ok_or_else(ended)?;
+        let template = self.lock().means.as_ref().map(|means| Arc::clone(&means.template)).ok_or_else(ended)?;
         let asked = if by_force { kernel.freeze_as_it_stands(*cell) } else { kernel.ask_to_freeze(*cell) };
         asked.map_err(|_| ended())?;
-        if !kernel.wait_frozen_for(*cell, PATIENCE)? && kernel.withdraw_freeze(*cell)? {
-            let seconds = PATIENCE.as_secs();
+        if !kernel.wait_frozen_for(*cell, FREEZE_MAX)? && kernel.withdraw_freeze(*cell)? {
+            let seconds = FREEZE_MAX.as_secs();
             return Err(Problem::state(format!(
                 "cell {id} did not come to where it can be frozen within {seconds} seconds, and goes on: by force, it is stopped as it stands, and nothing promises that its clones' random numbers are distinct"
             )));

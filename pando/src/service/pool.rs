@@ -19,10 +19,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// Templates that are made at a time: fewer than there are threads for all that blocks.
 const MAKERS: usize = 4;
+/// Cells of which templates are made at a time: the same, and both together.
+const FREEZERS: usize = 4;
 /// Bytes of what a program says while it is started that are told if it does not become ready.
 const TOLD_MAX: usize = 4096;
 
@@ -51,13 +53,22 @@ pub(super) struct Pool {
     libos: Template,
     watch: Watch,
     makers: Semaphore,
+    freezers: Arc<Semaphore>,
     turns: Mutex<BTreeMap<Name, Turn>>,
     loaded: Mutex<BTreeMap<PathBuf, Arc<Warm>>>,
 }
 
 impl Pool {
     pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: Watch) -> Pool {
-        Pool { kernel, libos, watch, makers: Semaphore::new(MAKERS), turns: Mutex::default(), loaded: Mutex::default() }
+        Pool {
+            kernel,
+            libos,
+            watch,
+            makers: Semaphore::new(MAKERS),
+            freezers: Arc::new(Semaphore::new(FREEZERS)),
+            turns: Mutex::default(),
+            loaded: Mutex::default(),
+        }
     }
 
     /// The template of this name, loaded if it is not. One of the standard ones is made if it is not there, and made anew if the host is not what it was.
@@ -65,10 +76,12 @@ impl Pool {
     /// # Errors
     /// There is none, or it cannot be loaded or made.
     pub(super) async fn get(self: &Arc<Pool>, name: &Name) -> Result<Arc<Warm>, Problem> {
-        if let Some(warm) = self.ready(&draw(name)?)? {
-            return Ok(warm);
-        }
         let (pool, name) = (Arc::clone(self), name.clone());
+        let found = blocking(move || Ok((pool.ready(&draw(&name)?)?, pool, name)));
+        let (pool, name) = match found.await? {
+            (Some(warm), ..) => return Ok(warm),
+            (None, pool, name) => (pool, name),
+        };
         apart(async move {
             let _turn = pool.turn(&name).await;
             let standard = match pool.load(&name).await? {
@@ -124,7 +137,9 @@ impl Pool {
                 found => found?,
             };
             let warm = Arc::new(Warm { root: found.load(&pool.kernel, &mut asked)?, found, sign, changed: asked.changed });
-            lock(&pool.loaded).insert(path, Arc::clone(&warm));
+            let old = lock(&pool.loaded).insert(path, Arc::clone(&warm));
+            // It may be the last of it, which takes its time.
+            drop(old);
             Ok(Loaded::Ready(warm))
         })
         .await
@@ -132,7 +147,10 @@ impl Pool {
 
     /// Gives up what is loaded of templates whose files are gone or others; their clones go on.
     pub(super) fn tidy(&self) {
-        let is_gone = |path: &PathBuf, warm: &mut Arc<Warm>| sign(path).is_ok_and(|sign| sign != Some(warm.sign));
+        let mut known: BTreeMap<PathBuf, Sign> = lock(&self.loaded).iter().map(|(path, warm)| (path.clone(), warm.sign)).collect();
+        known.retain(|path, known| sign(path).is_ok_and(|sign| sign != Some(*known)));
+        // What was loaded meanwhile is another.
+        let is_gone = |path: &PathBuf, warm: &mut Arc<Warm>| known.get(path) == Some(&warm.sign);
         let gone: Vec<_> = lock(&self.loaded).extract_if(.., is_gone).collect();
         drop(gone);
     }
@@ -147,6 +165,14 @@ impl Pool {
             grown.map_err(|failure| Problem::from(failure).with_words(&String::from_utf8_lossy(&said)))
         })
         .await
+    }
+
+    /// Waits until one may occupy a thread with making a template of a cell. Who waits for a turn with a name, too, has that first.
+    ///
+    /// # Errors
+    /// The service ends.
+    pub(super) async fn freezer(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.freezers).acquire_owned().await.map_err(Problem::server)
     }
 
     /// Waits for one's turn with a name.

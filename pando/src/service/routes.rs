@@ -99,7 +99,9 @@ async fn template(Path(asked): Path<String>) -> Answer<Json<api::Template>> {
 #[utoipa::path(delete, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn remove_template(State(service): State<Arc<Service>>, Path(asked): Path<String>) -> Answer<StatusCode> {
     let name = name(&asked)?;
+    let held = service.pool.turn(&name).await;
     blocking(move || {
+        let _held = held;
         template::remove(&name)?;
         service.pool.tidy();
         Ok(StatusCode::NO_CONTENT)
@@ -146,7 +148,12 @@ struct Place {
 
 /// Keeps a template that was saved, whole and undamaged. It says itself which files of the host its clones see: take only what you trust.
 #[utoipa::path(put, path = "/v1/templates/{name}/file", params(("name" = String, Path), Place), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
-async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, body: Body) -> Answer<(StatusCode, Json<api::Template>)> {
+async fn load_template(
+    State(service): State<Arc<Service>>,
+    Path(asked): Path<String>,
+    Query(place): Query<Place>,
+    body: Body,
+) -> Answer<(StatusCode, Json<api::Template>)> {
     let name = name(&asked)?;
     let incoming = blocking(|| Ok(template::incoming()?)).await?;
     let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
@@ -155,7 +162,10 @@ async fn load_template(Path(asked): Path<String>, Query(place): Query<Place>, bo
         file.write_all(&bytes).await.map_err(Problem::server)?;
     }
     file.flush().await.map_err(Problem::server)?;
+    // Who makes the old one anew does not take it for that.
+    let held = service.pool.turn(&name).await;
     blocking(move || {
+        let _held = held;
         template::adopt(incoming, &name, place.replace)?;
         Ok((StatusCode::CREATED, Json(told(&name)?)))
     })
@@ -243,7 +253,7 @@ async fn kill(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(ma
 /// Which output.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Wanted {
+struct Pieces {
     /// The number of the first piece.
     #[serde(default)]
     from: u64,
@@ -256,14 +266,14 @@ struct Wanted {
 }
 
 /// What a cell said, and how it ended: a line of JSON for each piece. The last 1 MiB is remembered, or as much as it may say.
-#[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = u64, Path), Wanted), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
-async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(wanted): Query<Wanted>) -> Answer<Response> {
+#[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = u64, Path), Pieces), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
+async fn output(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(pieces): Query<Pieces>) -> Answer<Response> {
     let cell = service.find(id)?;
     let (mut outgoing, body) = Outgoing::new();
     tokio::spawn(async move {
-        let reader = wanted.whole.then(|| Reader::new(&cell, wanted.from));
+        let reader = pieces.whole.then(|| Reader::new(&cell, pieces.from));
         // Who does not read any more needs nothing.
-        if let Ok(Some(ended)) = cell.tell(wanted.from, wanted.follow, reader, &mut outgoing).await {
+        if let Ok(Some(ended)) = cell.tell(pieces.from, pieces.follow, reader, &mut outgoing).await {
             let _ = outgoing.line(&ended).await;
         }
     });
@@ -331,8 +341,10 @@ async fn freeze(
     let (cell, name) = (service.find(id)?, name(&asked.name)?);
     let held = service.pool.turn(&name).await;
     // A name that is taken costs no cell its life.
-    template::check_free(&name, asked.replace)?;
-    cell.freeze((name.clone(), held), asked.force).await?;
+    let (wanted, replaces) = (name.clone(), asked.replace);
+    blocking(move || Ok(template::check_free(&wanted, replaces)?)).await?;
+    let freezer = service.pool.freezer().await?;
+    cell.freeze(name.clone(), (held, freezer), asked.force).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(told(&name)?)))).await
 }
 
