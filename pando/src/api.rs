@@ -277,6 +277,16 @@ impl From<Stream> for Source {
     }
 }
 
+impl From<Source> for Stream {
+    fn from(source: Source) -> Stream {
+        match source {
+            Source::Stdout => Stream::Output,
+            Source::Stderr => Stream::Errors,
+            Source::Notes => Stream::Notes,
+        }
+    }
+}
+
 /// A piece of what a cell said, or its end: a line of JSON each.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]

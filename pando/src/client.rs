@@ -90,7 +90,7 @@ impl Client {
     ///
     /// # Errors
     /// The answer is no, breaks off, or whoever takes the pieces fails.
-    pub(crate) async fn follow(&self, path: &str, take: impl FnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub(crate) async fn follow(&self, path: &str, take: impl AsyncFnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
         lines(self.send(Method::GET, path, "application/json", Bytes::new()).await?, take).await
     }
 
@@ -148,7 +148,10 @@ async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>) {
 }
 
 /// Takes an answer's lines, each as JSON.
-async fn lines<T: DeserializeOwned>(answer: Response<Incoming>, mut take: impl FnMut(T) -> Result<(), Failure>) -> Result<(), Failure> {
+async fn lines<T: DeserializeOwned>(
+    answer: Response<Incoming>,
+    mut take: impl AsyncFnMut(T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut body = answer.into_body();
     let mut rest = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -157,7 +160,7 @@ async fn lines<T: DeserializeOwned>(answer: Response<Incoming>, mut take: impl F
         }
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
-            take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?)?;
+            take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?).await?;
         }
     }
     Ok(())

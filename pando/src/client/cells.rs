@@ -10,6 +10,7 @@ use hyper::Method;
 use indicatif::{HumanBytes, HumanDuration};
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// Which output.
 #[derive(Debug, Args)]
@@ -71,7 +72,7 @@ pub(crate) fn ps(all: bool, json: bool) -> Result<u8, Failure> {
 pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
     let client = Client::need()?;
     let path = format!("/v1/cells/{}/output?follow={}", options.cell, options.follow);
-    wait_for(client.follow(&path, |piece| print(&piece)))?;
+    wait_for(client.follow(&path, async |piece| print(&piece).await))?;
     Ok(0)
 }
 
@@ -143,22 +144,28 @@ fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io
 }
 
 /// Passes on a piece of what a cell says.
-pub(super) fn print(piece: &api::Piece) -> Result<(), Failure> {
+pub(super) async fn print(piece: &api::Piece) -> Result<(), Failure> {
     match piece {
-        api::Piece::Said { stream, data, .. } => show(*stream, data),
+        api::Piece::Said { stream, data, .. } => show(*stream, data).await,
         api::Piece::Ended { .. } => Ok(()),
     }
 }
 
-/// Passes on bytes that were said.
-pub(super) fn show(stream: Source, data: &api::Text) -> Result<(), Failure> {
+/// Passes on bytes that were said; waits for a slow reader, and keeps nobody else of this thread waiting.
+///
+/// # Errors
+/// They cannot be written.
+pub(super) async fn show(stream: Source, data: &api::Text) -> Result<(), Failure> {
     let bytes = data.bytes().unwrap_or_default();
-    match stream {
-        Source::Stdout => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(&bytes).and_then(|()| out.flush()).map_err(Failure::Output)
-        }
-        Source::Stderr => std::io::stderr().write_all(&bytes).map_err(Failure::Output),
+    let written = match stream {
+        Source::Stdout => write(tokio::io::stdout(), &bytes).await,
+        Source::Stderr => write(tokio::io::stderr(), &bytes).await,
         Source::Notes => Ok(()),
-    }
+    };
+    written.map_err(Failure::Output)
+}
+
+async fn write(mut out: impl AsyncWrite + Unpin, bytes: &[u8]) -> std::io::Result<()> {
+    out.write_all(bytes).await?;
+    out.flush().await
 }

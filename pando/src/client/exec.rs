@@ -60,8 +60,8 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
     wait_for(async {
         let mut status = None;
         let answer = client.attend(&format!("/v1/cells/{}/exec", options.cell), &asked).await?;
-        let take = |piece| match piece {
-            JobPiece::Said { stream, data } => show(stream, &data),
+        let take = async |piece| match piece {
+            JobPiece::Said { stream, data } => show(stream, &data).await,
             JobPiece::Ended { exit_code, .. } => {
                 status = Some(exit_code);
                 Ok(())

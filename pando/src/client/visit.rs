@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando clone` where `pando serve` runs: a cell of the server's with the streams and signals of whoever asks, as if it were this process's own. It ends with this process.
 
-use super::cells::print;
+use super::cells::show;
 use super::{Client, lines, wait_for};
 use crate::api::{self, Reason};
 use crate::failure::Failure;
@@ -11,10 +11,13 @@ use crate::signals::{Before, Felt, GRACE, ended_by};
 use axum::body::Bytes;
 use hyper::{Method, header};
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::io::ErrorKind;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How long whoever takes its output may take for the last of it, once the host has ended the program.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Whether the server leads clones to the world outside.
 ///
@@ -36,11 +39,7 @@ pub(crate) fn visit(client: &Client, asked: &api::NewCell, detached: bool) -> Re
             println!("{}", cell.id);
             return client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await.map(|()| 0);
         }
-        match stay(client, asked).await {
-            // As a program does whose reader has gone.
-            Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(128 + SIGPIPE),
-            ended => ended,
-        }
+        stay(client, asked).await
     })
 }
 
@@ -49,20 +48,37 @@ async fn stay(client: &Client, asked: &api::NewCell) -> Result<u8, Failure> {
     let answer = client.attend("/v1/attach", asked).await?;
     let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
     let mut ended = None;
-    let said = lines(answer, |piece| match piece {
+    let said = lines(answer, async |piece| match piece {
         api::Piece::Ended { outcome } => {
             ended = Some(outcome);
             Ok(())
         }
-        piece => print(&piece),
+        api::Piece::Said { stream, data, .. } => match show(stream, &data).await {
+            // It is told when it writes there again, as a native program is.
+            Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => hang_up(client, &place, stream).await,
+            shown => shown,
+        },
     });
     let wish = Cell::new(None);
     tokio::select! {
         said = said => said?,
-        failed = pass_on(client, &place, &wish) => match failed? {},
+        passed = pass_on(client, &place, &wish) => passed?,
     }
-    let outcome = ended.ok_or_else(|| Failure::Gone(ErrorKind::UnexpectedEof.into()))?;
-    Ok(told(&asked.template, &outcome, wish.get()))
+    match (ended, wish.get()) {
+        (Some(outcome), wish) => Ok(told(&asked.template, &outcome, wish)),
+        // Nobody takes its last words, nor would they ours.
+        (None, Some(signal)) => Ok(128 + signal),
+        (None, None) => Err(Failure::Gone(ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+/// Tells the program that nobody reads one of its outputs any more.
+async fn hang_up(client: &Client, place: &str, stream: api::Source) -> Result<(), Failure> {
+    let stream = serde_json::to_value(stream).map_err(std::io::Error::from)?;
+    let path = format!("{place}/hang-up?stream={}", stream.as_str().unwrap_or_default());
+    // Who has ended hears nothing.
+    let _ = client.ask::<()>(Method::POST, &path, &()).await;
+    Ok(())
 }
 
 /// Says how it ended, if that needs a word, and returns the status: that of the host's signal, if it was this which ended it.
@@ -82,8 +98,8 @@ fn told(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
     outcome.exit_code
 }
 
-/// Passes signals on for ever; `wish` is that by which the host wants the end.
-async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<Infallible, Failure> {
+/// Passes signals on until one has ended the program and nobody takes what it said last; `wish` is that by which the host wants the end.
+async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<(), Failure> {
     let listen = |kind| signal(kind).map_err(Failure::Signals);
     let mut interrupted = listen(SignalKind::interrupt())?;
     let (mut terminated, mut hung_up, mut quit) =
@@ -117,5 +133,9 @@ async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Resul
         }
         // Who has ended hears nothing, and that the server has broken off is told by what it says.
         let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;
+        if felt == Felt::Ended {
+            sleep(LAST_WORDS).await;
+            return Ok(());
+        }
     }
 }

@@ -340,6 +340,14 @@ impl Cell {
         }
     }
 
+    /// Tells its program that nobody reads one of its outputs any more, when it writes there again.
+    pub(super) fn hang_up(&self, stream: Stream) {
+        // It is remembered each time it is said.
+        if !self.port.is_unread(stream) {
+            self.port.hang_up(stream);
+        }
+    }
+
     /// Starts a program in it besides its first one.
     ///
     /// # Errors

@@ -49,6 +49,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(cell, remove_cell))
         .routes(routes!(wait))
         .routes(routes!(kill))
+        .routes(routes!(hang_up))
         .routes(routes!(output))
         .routes(routes!(input))
         .routes(routes!(exec))
@@ -247,6 +248,22 @@ async fn kill(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(ma
     if manner.signal == api::Signal::Kill {
         cell.ended().await;
     }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which of its outputs.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Deaf {
+    /// What nobody reads any more.
+    #[param(inline)]
+    stream: api::Source,
+}
+
+/// Tells a cell that nobody reads one of its outputs any more: who writes there again gets `SIGPIPE`, as with a pipe that has no reader.
+#[utoipa::path(post, path = "/v1/cells/{cell}/hang-up", params(("cell" = u64, Path), Deaf), responses((status = 204), (status = 404, body = api::Problem)))]
+async fn hang_up(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query(deaf): Query<Deaf>) -> Answer<StatusCode> {
+    service.find(id)?.hang_up(deaf.stream.into());
     Ok(StatusCode::NO_CONTENT)
 }
 
