@@ -162,6 +162,13 @@ impl Service {
         stream
     }
 
+    /// Waits until a cell says this.
+    #[track_caller]
+    pub(crate) fn hear(&self, place: &str, what: &str) {
+        let said = BufReader::new(self.send("GET", &format!("{place}/output?follow=true"), b""));
+        assert!(said.lines().map_while(Result::ok).any(|line| line.contains(what)), "{place} ends and has not said {what}");
+    }
+
     /// Asks for what is answered by JSON.
     #[track_caller]
     pub(crate) fn json(&self, method: &str, path: &str, body: serde_json::Value) -> serde_json::Value {

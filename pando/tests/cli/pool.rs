@@ -92,7 +92,7 @@ fn who_sees_that_a_cell_was_frozen_finds_its_template() {
     let script = "echo here; read a; echo $x $a";
     let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": [script] }));
     let place = format!("/v1/cells/{}", cell["id"]);
-    while !service.ask("GET", &format!("{place}/output"), "").1.contains("here") {}
+    service.hear(&place, "here");
     let asked = service.send("POST", &format!("{place}/freeze"), br#"{"name":"half"}"#);
     let ended = service.json("GET", &format!("{place}/wait"), json!(null));
     assert_eq!(ended["outcome"]["reason"], "frozen", "{ended}");
