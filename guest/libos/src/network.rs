@@ -231,7 +231,6 @@ impl Network {
                 }
                 Happening::Data(id) => {
                     if let Some(far) = self.far.get(&id).copied() {
-                        sockets.saw_data(far);
                         self.look(far, stack, sockets, now);
                     }
                 }
@@ -242,7 +241,7 @@ impl Network {
                 }
                 Happening::Failed(id, failure) => {
                     if let Some(far) = self.far.get(&id).copied() {
-                        stack.receive(id, &mut |bytes| sockets.send_on(far, bytes));
+                        let _ = self.carry_in(far, id, stack, sockets, now);
                         sockets.failed(far, error_of(failure));
                     }
                 }
@@ -316,7 +315,7 @@ impl Network {
         }
     }
 
-    /// Looks at a far socket to which something has happened, or to whose connection. Returns whether it is over.
+    /// Looks at a far socket to which something has happened, or to whose connection. Returns whether bytes have moved, or it is over.
     fn look(&mut self, far: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return false };
         let Ok(socket) = sockets.get(far) else { return false };
@@ -345,11 +344,11 @@ impl Network {
         if sockets.get(far).is_ok_and(|socket| socket.finished) {
             stack.finish(id, now);
         }
-        self.hear_end(far, id, stack, sockets, now)
+        self.carry_in(far, id, stack, sockets, now)
     }
 
-    /// Ends what is heard by a socket whose other side has finished, once all was read, or that nobody hears by. Returns whether it is over.
-    fn hear_end(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
+    /// Carries what has arrived to the socket that it is for. Returns whether any has, or the end.
+    fn carry_in(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let waiting = stack.readable(id);
         if waiting > 0 && sockets.is_deaf(far) {
             // Who sends to somebody who neither hears nor speaks any more is told so, as by Linux.
@@ -357,11 +356,12 @@ impl Network {
             self.drop_connection(far, id, stack, sockets, true, now);
             return true;
         }
-        let is_over = waiting == 0 && stack.has_finished(id);
+        let carried = stack.receive(id, &mut |bytes| sockets.send_on(far, bytes));
+        let is_over = stack.readable(id) == 0 && stack.has_finished(id);
         if is_over {
             sockets.finished(far);
         }
-        is_over
+        carried > 0 || is_over
     }
 
     /// Forgets a connection that nobody in the cell has any more.

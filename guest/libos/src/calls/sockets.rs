@@ -458,7 +458,7 @@ pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> 
     let socket = sockets.get(id)?;
     let answer = match request {
         WAITING if socket.listens() => return Err(Errno::EINVAL),
-        WAITING => socket.queue.length(!matches!(socket.style, Style::Datagram | Style::Raw)) + sockets.unread(socket),
+        WAITING => socket.queue.length(!matches!(socket.style, Style::Datagram | Style::Raw)),
         UNREAD if socket.listens() => return Err(Errno::EINVAL),
         UNREAD if socket.family == Family::Unix => {
             socket.peer().and_then(|peer| sockets.get(peer).ok()).map_or(0, |peer| peer.queue.used())

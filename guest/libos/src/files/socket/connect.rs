@@ -350,9 +350,8 @@ impl Sockets {
     /// Tells everybody whom a socket is connected to that it goes. Returns files that nobody received.
     fn leave(&mut self, id: SocketId, breaks_off: bool) -> Result<Vec<usize>, Errno> {
         let mut files = Vec::new();
-        let socket = self.get(id)?;
-        let unread = !socket.queue.is_empty() || self.unread(socket) > 0;
         let socket = self.get_mut(id)?;
+        let unread = !socket.queue.is_empty();
         let (is_tcp, connects) = (socket.is_tcp(), socket.needs_connection());
         match core::mem::replace(&mut socket.state, State::Idle) {
             State::Connected(peer) if is_tcp => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The way out: sockets whose other end is not in the cell.
 //!
-//! A connection to outside is a pair like any other. Its *far* socket is open for nobody. What is to go is written straight into the stack, and what has arrived is read straight out of it: the stack is
+//! A connection to outside is a pair like any other. Its *far* socket is open for nobody: the network sends by it what has arrived. What is to go is written straight into the stack, which is
 //! lent here whenever the network is not at work with it, so there is no room but the stack's. Whatever happens to a far socket is noted, so that the network looks at those only. What else it
 //! shall do stands in a queue of wishes. Nothing here knows how packets look.
 
@@ -15,7 +15,7 @@ use pando_stack::{ConnectionId, Message, Stack};
 
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, GIVEN};
-use super::queue::{Beside, Packet, Received};
+use super::queue::{Beside, Packet};
 use super::transfer::{Sending, gather, giving};
 use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
 use crate::errno::Errno;
@@ -206,11 +206,6 @@ impl Outside {
         self.stack.as_ref().zip(far.connection).map_or(0, |(stack, connection)| stack.writable(connection))
     }
 
-    /// Bytes that have arrived for a far socket's near one.
-    fn unread(&self, far: &Far) -> usize {
-        self.stack.as_ref().zip(far.connection).map_or(0, |(stack, connection)| stack.readable(connection))
-    }
-
     /// Takes note that something has happened to a socket, if it is a far one.
     pub(super) fn note(&mut self, id: SocketId, socket: &mut Socket) {
         if let Some(far) = socket.far.as_mut().filter(|_| self.stack.is_some())
@@ -376,73 +371,19 @@ impl Sockets {
         }
     }
 
-    /// More has arrived for a connection.
-    pub fn saw_data(&mut self, far: SocketId) {
-        if let Some(near) = self.near(far)
-            && let Ok(socket) = self.get_mut(near)
-        {
-            socket.pulse.input();
-        }
-    }
-
-    /// Bytes that wait to be read from outside, beside those in the socket's queue.
-    #[must_use]
-    pub fn unread(&self, socket: &Socket) -> usize {
-        let far = socket.peer().and_then(|far| self.get(far).ok()?.far.as_ref());
-        far.map_or(0, |far| self.outside.unread(far))
-    }
-
-    /// Hands what waits outside to `take`, which says how many bytes it took. `None`: nothing does.
-    ///
-    /// # Errors
-    /// `EFAULT`: nothing could be taken.
-    pub(super) fn receive_far(
-        &mut self,
-        id: SocketId,
-        room: usize,
-        take: &mut dyn FnMut(&[u8]) -> usize,
-    ) -> Result<Option<Received>, Errno> {
-        let Some(far) = self.get(id)?.peer() else { return Ok(None) };
-        // What is read of a far socket is something that has happened to it: there is room, or it is over.
-        let connection = self.get_mut(far).ok().and_then(|far| far.far.as_ref()?.connection);
-        let (Some(stack), Some(connection)) = (&mut self.outside.stack, connection) else { return Ok(None) };
-        if stack.readable(connection) == 0 {
-            return Ok(None);
-        }
-        let mut left = room;
-        stack.receive(connection, &mut |bytes| {
-            let taken = take(&bytes[..bytes.len().min(left)]);
-            left -= taken;
-            taken
-        });
-        let bytes = room - left;
-        if bytes == 0 && room > 0 {
-            return Err(Errno::EFAULT);
-        }
-        Ok(Some(Received { bytes, whole: bytes, who: Some(Who::default()), ..Received::default() }))
-    }
-
-    /// Brings what waits outside into the socket's queue, as far as there is memory: for who wants to look at it without taking it.
-    pub(super) fn bring_in(&mut self, id: SocketId) {
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(self.get(id).map_or(0, |socket| self.unread(socket))).is_err() {
-            return;
-        }
-        let _ = self.receive_far(id, bytes.capacity(), &mut |piece| {
-            bytes.extend_from_slice(piece);
-            piece.len()
-        });
-        if let Ok(socket) = self.get_mut(id) {
-            socket.queue.push_bytes(&bytes);
-        }
-    }
-
-    /// Puts what has arrived for a far socket into its near one's queue, because its connection is gone. Returns how much.
+    /// Sends on what has arrived for a far socket's near one, as far as there is room. Returns how much.
     pub fn send_on(&mut self, far: SocketId, bytes: &[u8]) -> usize {
-        match self.near(far).and_then(|near| self.get_mut(near).ok()) {
-            Some(near) => near.queue.push_bytes(bytes),
-            None => 0,
+        let Some(near) = self.near(far) else { return 0 };
+        // By the measure of `has_room`: what is left behind is asked for again when that says so.
+        let Ok(limit) = self.get(far).map(|socket| socket.options.send_limit(true)) else { return 0 };
+        let Ok(socket) = self.get(near) else { return 0 };
+        let room = limit.saturating_sub(socket.queue.used()).min(bytes.len());
+        if room == 0 {
+            return 0;
         }
+        let Ok(socket) = self.get_mut(near) else { return 0 };
+        socket.pulse.input();
+        socket.queue.push_bytes(&bytes[..room])
     }
 
     /// Whether a far socket's near one has ended both directions, though it is still open.

@@ -29,7 +29,7 @@ impl Sockets {
             ready |= POLLRDHUP | READING;
         }
         let somebody_waits = matches!(&socket.state, State::Listening { waiting, .. } if !waiting.is_empty());
-        if !socket.queue.is_empty() || somebody_waits || self.unread(socket) > 0 {
+        if !socket.queue.is_empty() || somebody_waits {
             ready |= READING;
         }
         if socket.queue.is_urgent() {

@@ -354,20 +354,12 @@ impl Sockets {
                     State::Listening { .. } => return Err(Errno::ENOTCONN),
                     _ => {}
                 }
-                if peeks {
-                    self.bring_in(id);
-                }
-                let socket = self.get_mut(id)?;
                 if !socket.queue.is_empty() {
                     return socket.queue.take(room, peeks, is_tcp || !socket.options.passes_who, take);
                 }
                 if !peeks {
                     socket.queue.pass_mark();
                 }
-                if let Some(received) = self.receive_far(id, room, take)? {
-                    return Ok(received);
-                }
-                let socket = self.get_mut(id)?;
                 if is_tcp && socket.finished {
                     return Ok(Received::default());
                 }
