@@ -381,7 +381,9 @@ impl Kernel {
     /// # Errors
     /// It was started before, or is a template.
     pub fn start(&self, id: CellId) -> Result<(), OperatorError> {
-        self.copy_expected(id)?;
+        // Whoever has ended meanwhile is nobody to be started.
+        let gone = |error| if let OperatorError::Ended(_) = error { OperatorError::NoSuchCell } else { error };
+        self.copy_expected(id).map_err(gone)?;
         let mut state = self.shared.lock();
         let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
         if occupant.cell.state != CellState::New {

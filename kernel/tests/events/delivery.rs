@@ -60,7 +60,8 @@ fn events_come_in_one_upcall_with_a_mask() {
         assert_eq!((context.cause, context.error, context.address), (cause::EVENTS, CONSOLE | TERMINATE, 0));
         assert_eq!((context.rip, context.rsp, context.rax, context.rflags), (CODE, STACK_TOP, 5, 0xad7));
         let left = control(&lab, id);
-        assert_eq!((left.pending, left.level, left.critical), (CONSOLE | TERMINATE, 1, 1));
+        // What the operator wished of it is not for clones, once it is frozen.
+        assert_eq!((left.pending, left.level, left.critical), (CONSOLE, 1, 1));
         assert_eq!(lab.kernel.registers(id).expect("it is frozen").rsp, STACKS[0]);
         assert_eq!(lab.kernel.inspect(id).expect("it lives").1.events, 1);
     }
@@ -75,7 +76,7 @@ fn masked_events_wait_and_the_others_come() {
         lab.kernel.start(id).expect("it was not started before");
         lab.run_all();
         assert_eq!(saved(&lab, id, 0).error, TERMINATE);
-        assert_eq!(control(&lab, id).pending, CONSOLE | TERMINATE);
+        assert_eq!(control(&lab, id).pending, CONSOLE);
     }
 }
 
@@ -234,8 +235,6 @@ fn an_event_for_a_running_cell_is_not_lost() {
             lab.turn(0);
         }
         assert_eq!(saved(&lab, id, 0).error, TERMINATE);
-        let [pending] = words(&lab, id, PENDING);
-        assert_eq!(pending, TERMINATE);
         lab.kernel.end(spinner, End::Killed).expect("it lives");
     }
 }
