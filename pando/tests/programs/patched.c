@@ -307,9 +307,14 @@ static void taken(int count, char **arguments)
 	} rooms[] = { { 0x21000000, 0x3f000000 }, { 0x40000000, 0xf0000000 } };
 	// Linux puts the heap anywhere in the first GiB or so behind the program.
 	uintptr_t heap = ((uintptr_t)sbrk(0) + (4 << 20)) & ~(uintptr_t)(PAGE - 1);
+	uintptr_t below = heap - (8 << 20);
 	for (int room = 0; room < 2; room++)
-		if (heap > rooms[room].start && heap < rooms[room].end)
-			rooms[room].start = heap;
+		if (heap > rooms[room].start && below < rooms[room].end) {
+			if (heap < rooms[room].end)
+				rooms[room].start = heap;
+			else
+				rooms[room].end = below;
+		}
 	// A cell puts the stack somewhere at the end of the first GiB, with small mappings on both sides.
 	uintptr_t stack = ((uintptr_t)&heap - (32 << 20)) & ~(uintptr_t)(PAGE - 1);
 	if (stack > rooms[0].start && stack < rooms[0].end)
