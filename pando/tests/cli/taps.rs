@@ -76,7 +76,7 @@ fn on_a_host(script: &str) -> (String, String) {
     let directory = tempfile::tempdir().expect("the host has room");
     std::fs::write(directory.path().join("ends"), ENDS).expect("it can be written");
     let before = "set -e
-        trap 'kill $(jobs -p) 2> /dev/null || true' EXIT
+        trap 'kill $! 2> /dev/null || true' EXIT
         ip tuntap add dev tap0 mode tap
         ip addr add 10.77.0.1/16 dev tap0
         ip addr add fd70:616e:646f::1/64 dev tap0 nodad
