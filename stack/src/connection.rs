@@ -12,7 +12,7 @@ use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl, TcpRepr, TcpSeqNumber};
 
-use crate::mend::{Mended, Progress, is_before, is_repetition, mend, repetition};
+use crate::mend::{Mended, Progress, fit, is_before, is_repetition, mend, repetition, rewritten};
 use crate::packet::{Ends, Packet};
 use crate::port::{Mute, Port, Said, Voice};
 use crate::recovery::Recovery;
@@ -185,8 +185,22 @@ impl Connection {
         }
     }
 
-    /// Hears a packet of this connection, which says `segment`.
+    /// Receives a packet of this connection with this segment, as far as its buffer has room: smoltcp takes the window that its SYN announced as scaled, which is more than
+    /// there is, and panics where that much comes.
     pub(crate) fn hear(&mut self, interface: &mut Interface, voice: &mut Voice, packet: &Packet, segment: &TcpRepr, now: u64) {
+        let socket = self.socket();
+        let room = socket.recv_capacity() - socket.recv_queue();
+        let is_synchronized = !matches!(self.state, State::Closed | State::Listen | State::SynSent);
+        match fit(segment, self.expected(), room).filter(|_| is_synchronized) {
+            None => self.hear_fitting(interface, voice, packet, segment, now),
+            Some(segment) => {
+                let bytes = rewritten(packet, &segment, &voice.capabilities.checksum);
+                self.hear_fitting(interface, voice, &Packet { bytes: &bytes, ..*packet }, &segment, now);
+            }
+        }
+    }
+
+    fn hear_fitting(&mut self, interface: &mut Interface, voice: &mut Voice, packet: &Packet, segment: &TcpRepr, now: u64) {
         self.heard = now;
         self.waits = self.waits.map(|_| now);
         self.socket_mut().set_keep_alive(None);
@@ -246,9 +260,14 @@ impl Connection {
     /// How far both sides are, once it is open.
     fn progress(&self, said: &Said) -> Option<Progress> {
         let sent = said.last.filter(|_| self.stage == Stage::Open)?.sequence;
+        Some(Progress { expected: self.expected(), unanswered: self.answered, sent })
+    }
+
+    /// The next byte that the other side has to send.
+    fn expected(&self) -> TcpSeqNumber {
         let finished = i32::from(has_finished(self.state));
         let received = (self.received as i32).wrapping_add(self.socket().recv_queue() as i32).wrapping_add(finished);
-        Some(Progress { expected: TcpSeqNumber(self.begin.0.wrapping_add(received)), unanswered: self.answered, sent })
+        TcpSeqNumber(self.begin.0.wrapping_add(received))
     }
 
     /// What it speaks with.

@@ -120,15 +120,15 @@ impl Flight {
         index.checked_sub(1).and_then(|before| self.segments.get(before)).map_or(self.begin, |before| before.end)
     }
 
-    /// Whether something of these numbers is lost.
-    pub(crate) fn is_lost(&self, from: TcpSeqNumber, to: TcpSeqNumber) -> bool {
+    /// Whether something of these numbers is lost. A segment that was sent at this moment is not: nothing is sent twice without time for an answer.
+    pub(crate) fn is_lost(&self, from: TcpSeqNumber, to: TcpSeqNumber, now: u64) -> bool {
         let first = self.find(from);
         let mut begin = self.begin_of(first);
         for segment in self.segments.range(first..) {
             if !is_before(begin, to) {
                 break;
             }
-            if segment.fate == Fate::Lost {
+            if segment.fate == Fate::Lost && segment.sent < now {
                 return true;
             }
             begin = segment.end;
@@ -136,16 +136,32 @@ impl Flight {
         false
     }
 
+    /// Makes two segments of a lost one that holds this number, because smoltcp may send a part of it: windows shrink. Where there are too many, it stays whole.
+    fn split(&mut self, number: TcpSeqNumber) {
+        let index = self.find(number);
+        if is_before(self.begin_of(index), number)
+            && let Some(&segment) = self.segments.get(index).filter(|segment| segment.fate == Fate::Lost)
+            && self.segments.len() < limits::SEGMENTS
+        {
+            self.segments.insert(index, Segment { end: number, ..segment });
+        }
+    }
+
     /// A segment was sent, perhaps again.
     pub(crate) fn sent(&mut self, from: TcpSeqNumber, to: TcpSeqNumber, now: u64) {
         if self.lost > 0 {
-            // Where the pieces are others than before, the last of them counts.
+            self.split(from);
+            self.split(to);
             let first = self.find(from);
-            for index in first..self.find(to).max(first) {
-                let segment = self.segments[index];
+            let mut begin = self.begin_of(first);
+            for segment in self.segments.range_mut(first..) {
+                if !is_before(begin, to) {
+                    break;
+                }
+                let length = distance(begin, segment.end);
+                begin = segment.end;
                 if segment.fate == Fate::Lost {
-                    let length = distance(self.begin_of(index), segment.end);
-                    self.segments[index] = Segment { sent: now, fate: Fate::UnderWay, is_again: true, ..segment };
+                    (segment.sent, segment.fate, segment.is_again) = (now, Fate::UnderWay, true);
                     (self.lost, self.under_way) = (self.lost - length, self.under_way + length);
                 }
             }

@@ -49,6 +49,8 @@ pub(crate) const LEAST_BUFFER: usize = 8 << 10;
 
 /// Frames that a connection sends before another has its turn.
 pub(crate) const TURN: usize = 16;
+/// Turns that a connection has in one run: a thousand frames are more than most buffers hold, and whoever runs the stack looks after everything else again.
+pub(crate) const TURNS: usize = 64;
 /// How long a connection rests that wants to be looked at and has nothing to say.
 pub(crate) const REST: u64 = SECOND / 1000;
 

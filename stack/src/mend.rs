@@ -76,6 +76,22 @@ pub(crate) fn mend(packet: &Packet, segment: &TcpRepr, progress: Progress, windo
     Mended::Sound
 }
 
+/// The part of a segment for which `room` bytes from the next expected one on have room, where that is not all of it. If nothing has, the segment is made an old one, which
+/// is answered too.
+pub(crate) fn fit<'a>(segment: &TcpRepr<'a>, expected: TcpSeqNumber, room: usize) -> Option<TcpRepr<'a>> {
+    let length = segment.payload.len();
+    let offset = segment.seq_number.0.wrapping_sub(expected.0);
+    let most = usize::try_from(i64::try_from(room).ok()? - i64::from(offset)).unwrap_or(0);
+    if length <= most {
+        return None;
+    }
+    let control = if matches!(segment.control, TcpControl::Fin | TcpControl::Psh) { TcpControl::None } else { segment.control };
+    Some(match most {
+        0 => TcpRepr { control, seq_number: TcpSeqNumber(expected.0.wrapping_sub(length as i32)), ..*segment },
+        _ => TcpRepr { control, payload: &segment.payload[..most], ..*segment },
+    })
+}
+
 /// A packet from the other side that acknowledges once more what it has acknowledged, with a window.
 pub(crate) fn repetition(tuple: &Tuple, progress: Progress, window: u16, sums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(tuple.remote.ip()), IpAddress::from(tuple.local.ip()));
@@ -86,7 +102,7 @@ pub(crate) fn repetition(tuple: &Tuple, progress: Progress, window: u16, sums: &
 }
 
 /// The same packet with another segment.
-fn rewritten(packet: &Packet, segment: &TcpRepr, sums: &ChecksumCapabilities) -> Vec<u8> {
+pub(crate) fn rewritten(packet: &Packet, segment: &TcpRepr, sums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(packet.source), IpAddress::from(packet.destination));
     let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), packet.hops);
     compose(&header, sums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, sums))

@@ -46,6 +46,8 @@ pub(crate) struct Recovery {
     /// Links were seen to reorder; and how late something may be before it is lost, in quarters of the shortest time round.
     is_reordered: bool,
     quarters: u64,
+    /// Something has happened since smoltcp went back last: it goes back once for each acknowledgement and each time that a clock runs out, whatever that brings.
+    may_go_back: bool,
     /// When to look again what is lost.
     settles: Option<u64>,
     /// Something may be sent again although the window is full.
@@ -77,6 +79,7 @@ impl Recovery {
             position: none,
             is_reordered: false,
             quarters: 1,
+            may_go_back: false,
             settles: None,
             is_urgent: false,
             again: 0,
@@ -152,6 +155,7 @@ impl Recovery {
             }
         }
         self.window.grow(heard.acknowledged, number, was_full, limits::WINDOW);
+        self.may_go_back = true;
         self.find_lost(now);
     }
 
@@ -178,10 +182,11 @@ impl Recovery {
     /// Does what is due now.
     pub(crate) fn look(&mut self, now: u64) {
         if self.settles.is_some_and(|moment| moment <= now) {
+            self.may_go_back = true;
             self.find_lost(now);
         }
         if self.probes().is_some_and(|moment| moment <= now) {
-            (self.is_probed, self.is_urgent) = (true, true);
+            (self.is_probed, self.is_urgent, self.may_go_back) = (true, true, true);
             self.flight.lose_last();
         }
         if self.times_out().is_some_and(|moment| moment <= now) {
@@ -190,7 +195,7 @@ impl Recovery {
                 self.window.collapse(self.flight.end());
             }
             (self.timeouts, self.since) = ((self.timeouts + 1).min(limits::DOUBLINGS), now);
-            (self.is_urgent, self.again, self.spurious) = (true, 0, 0);
+            (self.is_urgent, self.may_go_back, self.again, self.spurious) = (true, true, 0, 0);
         }
     }
 
@@ -226,12 +231,12 @@ impl Recovery {
 
     /// smoltcp is past what is to be sent again.
     pub(crate) fn must_go_back(&self) -> bool {
-        self.may_repeat() && self.flight.first_lost().is_some_and(|lost| !is_before(self.position, lost))
+        self.may_go_back && self.may_repeat() && self.flight.first_lost().is_some_and(|lost| !is_before(self.position, lost))
     }
 
     /// smoltcp goes back.
     pub(crate) const fn goes_back(&mut self) {
-        self.position = self.flight.begin();
+        (self.position, self.may_go_back) = (self.flight.begin(), false);
     }
 
     /// smoltcp has nothing to say: it is where everything has been said.
@@ -251,7 +256,7 @@ impl Recovery {
             return true;
         }
         self.position = to;
-        if is_old && !(self.may_repeat() && self.flight.is_lost(from, to)) {
+        if is_old && !(self.may_repeat() && self.flight.is_lost(from, to, now)) {
             return false;
         }
         if is_before(from, self.flight.end()) {

@@ -21,10 +21,13 @@ impl Stack {
         while let Some(id) = self.agenda.take_due(now) {
             self.stir(id);
         }
-        // Each connection that has something to say has its turn; who has more than a turn's comes again.
-        while let Some(id) = self.dirty.pop_front() {
-            if self.speak(id, now, outlet) {
-                return false;
+        // Each connection that has something to say has its turn; who has more than a turn's comes again, but not without end.
+        for _ in 0..limits::TURNS {
+            for _ in 0..self.dirty.len() {
+                let Some(id) = self.dirty.pop_front() else { break };
+                if self.speak(id, now, outlet) {
+                    return false;
+                }
             }
         }
         while let Some((tuple, mac, answer)) = self.strangers.take_due(now) {

@@ -6,6 +6,7 @@ mod ends;
 mod faults;
 mod hostile;
 mod links;
+mod liveness;
 mod many;
 mod net;
 mod rates;
