@@ -2,6 +2,7 @@
 //! A process that confines itself can do what it needs, and nothing else. One test, because it binds this process for good.
 
 use pando_confine::{Needs, Paths, Reach, forbid_dumps, limit_calls, limit_paths};
+use pando_packages::host_program;
 use rustix::fs::{CWD, FileType, Mode, fchmod, mknodat};
 use rustix::process::{DumpableBehavior, Pid, Resource, Signal, dumpable_behavior, getrlimit, kill_process};
 use std::fs::{self, OpenOptions};
@@ -80,7 +81,7 @@ fn check_paths(host: &Host) {
 
 /// Calls that are not on the list.
 fn check_calls(host: &Host, parent: Pid) {
-    denied("another process", Command::new("/bin/true").stdin(Stdio::null()).spawn());
+    denied("another process", Command::new(host_program("/bin/true")).stdin(Stdio::null()).spawn());
     denied("a thread", thread::Builder::new().spawn(|| ()));
     denied("a connection", TcpStream::connect("127.0.0.1:1"));
     denied("a listener", TcpListener::bind("127.0.0.1:0"));

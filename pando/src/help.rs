@@ -17,14 +17,14 @@ it has not done so ten seconds later, or when they come again. Under -t the prog
 
 /// What can be typed, and what for.
 pub(crate) const EXAMPLES: [(&str, &str); 8] = [
-    ("pando run busybox echo hello", "a program that PATH leads to"),
-    ("pando run -v data.txt -- busybox sha256sum data.txt", "a file that it may read"),
-    ("seq 1000 | pando run -v .:$PWD -- busybox tee numbers", "the current directory, to be changed"),
-    ("pando run -t busybox vi", "a program that draws on the terminal"),
-    ("pando run --strace busybox ls", "what it asks of the system"),
-    ("pando run -p 8080:80 -- busybox httpd -f -p 80", "a server, for programs of this host at 127.0.0.1:8080"),
+    ("pando run echo hello", "a program that PATH leads to"),
+    ("pando run -v data.txt -- sha256sum data.txt", "a file that it may read"),
+    ("seq 1000 | pando run -v .:$PWD -- tee numbers", "the current directory, to be changed"),
+    ("pando run -t bash", "a program at the terminal"),
+    ("pando run --strace ls", "what it asks of the system"),
+    ("pando run -p 8080:80 -- python3 -m http.server 80", "a server, for programs of this host at 127.0.0.1:8080"),
     ("pando run --allow '*.debian.org:443' -- curl https://www.debian.org", "a client that reaches what it needs, and nothing else"),
-    ("seq 1000 | pando run --timeout 10s --memory 64M -- busybox sort -n", "in a pipe, with limits"),
+    ("seq 1000 | pando run --timeout 10s --memory 64M -- sort -n", "in a pipe, with limits"),
 ];
 
 /// What follows the options in `pando run --help`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Small C programs for cells.
 
+use pando_packages::host_program;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,7 +12,7 @@ use std::process::Command;
 #[must_use]
 pub fn compiled(source: &Path, directory: &Path) -> Option<PathBuf> {
     let program = directory.join(source.file_stem()?);
-    let mut compiler = Command::new("gcc");
+    let mut compiler = Command::new(host_program("gcc"));
     compiler.args(["-O2", "-static", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, source]);
     let Ok(output) = compiler.output() else {
         println!("left out: this test needs gcc");

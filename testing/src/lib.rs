@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What tests of several crates share.
 
+pub use pando_packages::{are_installed, host_program};
+
 pub mod asm;
 pub mod compile;
 pub mod disk;

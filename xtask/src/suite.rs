@@ -172,7 +172,7 @@ fn ensure_guest_target() -> Result<()> {
         return Ok(());
     }
     ensure!(
-        workspace::find_program("rustup").is_some(),
+        pando_packages::find("rustup").is_some(),
         "Rust cannot build for {GUEST_TARGET}: install rustup, or your distribution's package of that target"
     );
     let status = Command::new("rustup").args(["target", "add", GUEST_TARGET]).current_dir(workspace::root()).status()?;
@@ -183,9 +183,10 @@ fn ensure_guest_target() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_packages::host_program;
 
     fn script(text: &str) -> Tally {
-        let mut shell = Command::new("sh");
+        let mut shell = Command::new(host_program("sh"));
         shell.args(["-c", text]);
         cargo_test(shell).expect("sh runs").tally
     }

@@ -6,6 +6,7 @@
 
 mod house;
 mod layers;
+mod programs;
 mod scan;
 mod shape;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::path::Path;
 
 use house::House;
 use layers::Packages;
+use programs::Installed;
 
 /// A rule, by the name that findings and reviews cite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +46,8 @@ pub(crate) enum Rule {
     Unfinished,
     /// A test that is ignored says why.
     IgnoreReason,
+    /// Tests name only programs of the host whose Debian package is known.
+    HostProgram,
     /// A source file parses as Rust.
     Syntax,
 }
@@ -62,6 +66,7 @@ impl fmt::Display for Rule {
             Rule::FunctionLength => "function-length",
             Rule::Unfinished => "unfinished",
             Rule::IgnoreReason => "ignore-reason",
+            Rule::HostProgram => "host-program",
             Rule::Syntax => "syntax",
         })
     }
@@ -93,6 +98,7 @@ impl fmt::Display for Finding {
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let house = House::parse(&read(root, "layers.toml")?).context("layers.toml")?;
     let packages = Packages::read(root)?;
+    let installed = Installed::here();
     let mut findings = layers::check_house(&house, &packages);
     let mut files = Vec::new();
     list(root, "", &mut files)?;
@@ -100,7 +106,9 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
         let text = read(root, &path)?;
         findings.extend(shape::check_text(&path, &text));
         if path.ends_with(".rs") {
-            findings.extend(check_source(&house, &path, &text));
+            findings.extend(check_source(&house, &installed, &path, &text));
+        } else if path.ends_with(".sh") {
+            findings.extend(programs::check_script(&installed, &path, &text));
         } else if let Some(folder) = path.strip_suffix("/Cargo.toml") {
             findings.extend(layers::check_manifest(&house, &packages, folder, &text)?);
         }
@@ -110,8 +118,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Checks one Rust file: its shape, what it names, where it says `unsafe`.
-fn check_source(house: &House, path: &str, text: &str) -> Vec<Finding> {
+/// Checks one Rust file: its shape, what it names, where it says `unsafe`, which programs its tests start.
+fn check_source(house: &House, installed: &Installed, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = shape::check_source(path, text);
     match scan::scan(text) {
         Ok(scan) => {
@@ -119,6 +127,7 @@ fn check_source(house: &House, path: &str, text: &str) -> Vec<Finding> {
             findings.extend(layers::check_modules(house, path, &scan));
             findings.extend(layers::check_unsafe(house, path, &scan));
             findings.extend(shape::check_ignores(path, &scan));
+            findings.extend(programs::check_texts(installed, path, &scan));
         }
         Err(message) => findings.push(Finding { path: path.into(), line: 1, rule: Rule::Syntax, message }),
     }

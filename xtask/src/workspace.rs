@@ -43,13 +43,6 @@ fn cargo_program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// The path of `program`, if it is on `PATH` or in the system folders that `PATH` of ordinary users leaves out.
-pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
-}
-
 /// Runs a command that must succeed and has nothing to say otherwise; returns its standard output.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 
 use super::{View, Volume, places::Surroundings};
 use pando_image::{Builder, Cache, Kind};
+use pando_testing::host_program;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -167,7 +168,7 @@ fn roots_are_directories_archives_and_images() {
     stage.program("root/usr/local/bin/tool");
     let directory = stage.path("root");
     let [archive, image] = ["root.tar", "root.image"].map(|name| stage.path(name));
-    let tar = std::process::Command::new("tar").arg("-C").arg(&directory).arg("-cf").arg(&archive).arg(".").status();
+    let tar = std::process::Command::new(host_program("tar")).arg("-C").arg(&directory).arg("-cf").arg(&archive).arg(".").status();
     assert!(tar.expect("tar is there").success());
     let mut builder = Builder::new();
     builder.archive(&archive).expect("it was just made");

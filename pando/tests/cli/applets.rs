@@ -5,6 +5,7 @@
 
 use crate::case::{Case, Input, Outcome};
 use crate::chroot::{Root, succeed};
+use pando_testing::host_program;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -154,7 +155,7 @@ fn run(root: &Root, line: Line<'_>, in_cell: bool) -> (Case<'static>, Outcome, B
         return (case, go("/", None), BTreeMap::new());
     }
     let work = tempfile::tempdir().expect("a temporary directory");
-    let mut fill = Command::new("sh");
+    let mut fill = Command::new(host_program("sh"));
     fill.args(["-ec", WORK]).args([work.path(), &root.tree]);
     succeed(fill);
     let start = SystemTime::now();
@@ -194,7 +195,7 @@ fn check(kind: Kind) {
 
 #[test]
 fn every_applet_has_its_place_in_the_table() {
-    let output = Command::new("busybox").arg("--list").output().expect("busybox is there");
+    let output = Command::new(host_program("busybox")).arg("--list").output().expect("busybox is there");
     let output = String::from_utf8(output.stdout).expect("names are text");
     let listed: BTreeSet<&str> = output.lines().collect();
     let lines = lines();

@@ -4,6 +4,7 @@
 use crate::case::{Case, Outcome, PANDO, text};
 use crate::network::{refused, serve};
 use pando_testing::lab::kvm_is_there;
+use pando_testing::{are_installed, host_program};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,17 +12,13 @@ use std::process::{Command, Stdio};
 /// What tshark finds in a capture, a line for each frame that it was asked for.
 fn tshark(file: &Path, more: &[&str]) -> String {
     let sums = ["ip", "tcp", "udp"].map(|protocol| format!("{protocol}.check_checksum:TRUE"));
-    let mut command = Command::new("tshark");
+    let mut command = Command::new(host_program("tshark"));
     command.arg("-r").arg(file).args(sums.iter().flat_map(|sum| ["-o", sum])).args(more).stderr(Stdio::null());
     text(&command.output().expect("tshark is there").stdout).to_owned()
 }
 
 fn is_there() -> bool {
-    let there = Command::new("tshark").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !there {
-        println!("left out: tshark is not there");
-    }
-    there && kvm_is_there()
+    kvm_is_there() && are_installed(&["tshark"])
 }
 
 /// Runs busybox's wget in a cell that may reach a port of this host.
@@ -94,7 +91,7 @@ fn a_full_disk_ends_the_capture_and_not_the_program() {
     if !is_there() {
         return;
     }
-    if !Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|output| output.status.success()) {
+    if !Command::new(host_program("unshare")).args(["--mount", "true"]).output().is_ok_and(|output| output.status.success()) {
         println!("left out: no file system of its own: that needs root");
         return;
     }
@@ -106,7 +103,7 @@ fn a_full_disk_ends_the_capture_and_not_the_program() {
     let script = format!(
         "mount -t tmpfs -o size=1M none {at} && \"$0\" run --allow host:{port} --pcap {at}/frames -- busybox wget -q -O - http://10.77.0.1:{port}/ | wc -c; tshark -r {at}/frames 2>&1 | grep -c 'cut short'"
     );
-    let output = Command::new("unshare").args(["--mount", "sh", "-c", &script, PANDO]).output().expect("it starts");
+    let output = Command::new(host_program("unshare")).args(["--mount", "sh", "-c", &script, PANDO]).output().expect("it starts");
     let errors = text(&output.stderr);
     assert_eq!(text(&output.stdout), format!("{}\n0\n", page.len()), "{errors}");
     assert_eq!(errors.matches("no space left on device: the program goes on").count(), 1, "{errors}");

@@ -3,6 +3,7 @@
 
 use crate::data;
 use pando_testing::lab::kvm_is_there;
+use pando_testing::{are_installed, host_program};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -58,7 +59,7 @@ impl<'a> Case<'a> {
     /// A program and its arguments, with nothing to read.
     pub(crate) fn new(program: impl AsRef<OsStr>, arguments: &[impl AsRef<OsStr>]) -> Case<'a> {
         Case {
-            program: program.as_ref().into(),
+            program: host_program(program.as_ref()).into(),
             arguments: arguments.iter().map(|argument| argument.as_ref().into()).collect(),
             options: Vec::new(),
             directory: "/".into(),
@@ -170,11 +171,7 @@ impl<'a> Case<'a> {
 
 /// Runs a program with these words in a fresh directory, natively and in a cell, if what it needs is there.
 pub(crate) fn compare_if(needs: &[&str], program: &str, words: &[&str]) {
-    if !kvm_is_there() {
-        return;
-    }
-    if let Some(missing) = needs.iter().find(|program| !Path::new(program).exists()) {
-        println!("left out: {missing} is not there: `cargo xtask test` installs it where it can");
+    if !kvm_is_there() || !are_installed(needs) {
         return;
     }
     if let Err(problem) = Case::new(program, words).compare_in(|_| {}) {

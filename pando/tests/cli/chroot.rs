@@ -6,6 +6,7 @@
 
 use crate::case::{Case, Input, Outcome, PANDO, finish, long_runs};
 use crate::data;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -72,13 +73,13 @@ impl Root {
             path
         });
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/root.sh");
-        let mut fill = Command::new("sh");
+        let mut fill = Command::new(host_program("sh"));
         fill.arg(script).args([&tree, &text, &binary]).arg(if long_runs() { "all" } else { "" });
         succeed(fill);
         let mut build = Command::new(PANDO);
         build.args(["image", "build"]).arg(&tree).arg("-o").arg(&image);
         succeed(build);
-        let mut holder = Command::new("unshare");
+        let mut holder = Command::new(host_program("unshare"));
         holder.args(["--mount", "sh", "-c", MOUNT]).args([&image, &mounted]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = holder.spawn().expect("unshare starts");
         let mut line = String::new();
@@ -89,7 +90,7 @@ impl Root {
 
     /// Runs a program of the root natively, starting at `start`, with a directory of the host at /work.
     pub(crate) fn native(&self, case: &Case<'_>, start: &str, work: Option<&Path>) -> Outcome {
-        let mut enter = Command::new("nsenter");
+        let mut enter = Command::new(host_program("nsenter"));
         enter.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(["unshare", "--mount", "sh", "-c", ENTER]);
         enter.args([&self.mounted, &self.memory]).arg(work.unwrap_or(Path::new(""))).arg(start);
         case.through(enter)
@@ -113,7 +114,7 @@ fn path(path: &Path) -> &str {
 /// Whether this process may mount images.
 fn can_mount() -> bool {
     let root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    root && Command::new("losetup").arg("--find").output().is_ok_and(|output| output.status.success())
+    root && Command::new(host_program("losetup")).arg("--find").output().is_ok_and(|output| output.status.success())
 }
 
 /// Runs a command that must succeed.

@@ -2,6 +2,7 @@
 //! The commands besides `run`, and what `run` says of itself.
 
 use crate::case::{Case, Input, PANDO, finish, pando, text};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use serde_json::Value;
 use std::process::Command;
@@ -65,7 +66,7 @@ fn shells_get_completions() {
 
 #[test]
 fn completions_load_into_bash() {
-    let mut command = Command::new("bash");
+    let mut command = Command::new(host_program("bash"));
     command.args(["-c", "source <(\"$0\" completions bash) && complete -p pando", PANDO]);
     let outcome = finish(command, Input::Nothing);
     assert!(outcome.status == 0 && text(&outcome.output).contains("_pando"), "{outcome:?}");
@@ -75,12 +76,12 @@ fn completions_load_into_bash() {
 fn manual_pages_are_taken_by_man() {
     for (words, wanted) in [
         (&["manual"][..], &["pando(1)", "SUBCOMMANDS", "pando-run(1)"][..]),
-        (&["manual", "run"], &["pando-run(1)", "--workdir", "EXIT STATUS", "EXAMPLES", "busybox echo hello"]),
+        (&["manual", "run"], &["pando-run(1)", "--workdir", "EXIT STATUS", "EXAMPLES", "pando run echo hello"]),
         (&["manual", "doctor"], &["pando-doctor(1)", "--json"]),
     ] {
         let page = pando(words);
         assert_eq!((page.status, &page.errors[..]), (0, ""), "{words:?}");
-        let mut man = Command::new("man");
+        let mut man = Command::new(host_program("man"));
         man.args(["--warnings", "--local-file", "-"]).env("MANWIDTH", "200").env("LC_ALL", "C.UTF-8");
         let shown = finish(man, Input::Pipe(&page.output));
         let found = text(&shown.output);

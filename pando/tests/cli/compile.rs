@@ -2,6 +2,7 @@
 //! The test programs of `tests/programs/`, compiled when they are needed.
 
 use crate::data;
+use pando_testing::host_program;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ impl Linked {
             Linked::Rust => ("rustc", &["-C", "target-feature=+crt-static", "-C", "relocation-model=static"]),
             Linked::RustPie => ("rustc", &["-C", "target-feature=+crt-static"]),
         };
-        let mut command = Command::new(program);
+        let mut command = Command::new(host_program(program));
         command.args(arguments);
         match self {
             Linked::Rust | Linked::RustPie => command.args(["--edition=2024", "-Copt-level=2", "-Dwarnings"]),

@@ -3,6 +3,7 @@
 
 use crate::case::{Case, Outcome, long_runs};
 use pando_testing::lab::kvm_is_there;
+use pando_testing::{are_installed, host_program};
 use serde::Deserialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ impl Program {
         let script = format!("export HOME=$PWD\n{}", self.run);
         let case = Case::new("sh", &["-c", &script]);
         let prepare = |directory: &Path| {
-            let status = Command::new("sh").args(["-c", &self.setup]).current_dir(directory).status();
+            let status = Command::new(host_program("sh")).args(["-c", &self.setup]).current_dir(directory).status();
             assert!(status.is_ok_and(|status| status.success()), "{}: its setup fails", self.name);
         };
         let problem = match &self.refused {
@@ -112,11 +113,7 @@ fn stress(words: &[String]) {
 
 #[test]
 fn stress_is_borne() {
-    if !kvm_is_there() {
-        return;
-    }
-    if !Path::new("/usr/bin/stress-ng").exists() {
-        println!("left out: stress-ng is not there");
+    if !kvm_is_there() || !are_installed(&["stress-ng"]) {
         return;
     }
     let operations = |(class, count)| [format!("--{class}"), "1".into(), format!("--{class}-ops"), format!("{count}")];

@@ -3,6 +3,7 @@
 
 use crate::case::{PANDO, as_shell};
 use crate::compile::{Linked, program};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
@@ -64,7 +65,7 @@ impl Screen {
         tcsetattr(&keyboard, OptionalActions::Now, &settings).expect("they can be set");
         let path = Path::new(name.to_str().expect("its name is plain"));
         let open = || File::options().read(true).write(true).open(path).expect("it is there");
-        let mut command = Command::new("setsid");
+        let mut command = Command::new(host_program("setsid"));
         command.args(["--ctty", "--wait"]).args(words).current_dir(directory).stdin(open()).stdout(open()).stderr(open());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "linux").env("PS1", "> ").env("HOME", directory);
         command.env("XDG_CACHE_HOME", cache());

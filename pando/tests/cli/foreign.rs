@@ -6,6 +6,7 @@
 use crate::case::{Case, Input, long_runs};
 use crate::chroot::succeed;
 use crate::data;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +58,7 @@ fn sqlite() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
         let source = fetched("sources/sqlite3")?;
-        let made = Command::new("tclsh").arg("tool/mkshellc.tcl").current_dir(source).output().expect("tclsh is there");
+        let made = Command::new(host_program("tclsh")).arg("tool/mkshellc.tcl").current_dir(source).output().expect("tclsh is there");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let shell = directory().join("shell.c");
         std::fs::write(&shell, made.stdout).expect("the target directory can be written");
@@ -76,7 +77,7 @@ fn directory() -> PathBuf {
 /// Compiles a program of sqlite, linked statically.
 fn compile(source: &Path, name: &str) -> PathBuf {
     let program = directory().join(name);
-    let mut compile = Command::new("gcc");
+    let mut compile = Command::new(host_program("gcc"));
     compile.args(["-O1", "-static", "-w", "-Wl,--no-warnings", "-o"]).args([&*program, source]).args(["-lsqlite3", "-lm"]);
     succeed(compile);
     program

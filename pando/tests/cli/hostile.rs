@@ -4,6 +4,7 @@
 use crate::case::{Case, Input, PANDO, finish, long_runs};
 use crate::chroot::{Root, succeed};
 use crate::data::Numbers;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -155,7 +156,7 @@ fn links_in_what_is_shown_do_not_lead_to_what_is_not() {
     check(Case::new("/busybox", &at("/")).options(&["--root", text(&shown)]));
     // An archive of the same.
     let archive = host.path().join("archive.tar");
-    let mut tar = Command::new("tar");
+    let mut tar = Command::new(host_program("tar"));
     tar.arg("-cf").arg(&archive).arg("-C").arg(&shown).arg(".");
     succeed(tar);
     check(Case::new("/busybox", &at("/")).options(&["--root", text(&archive)]));
@@ -168,7 +169,7 @@ fn archives_that_lead_out_are_no_roots() {
     for (options, name, problem) in
         [(&["-P"][..], "../secret", "leads out of it"), (&["-P"], text(&host.path().join("secret")), "is absolute")]
     {
-        let mut tar = Command::new("tar");
+        let mut tar = Command::new(host_program("tar"));
         tar.arg("-cf").arg(&archive).arg("-C").arg(host.path().join("shown")).args(options).arg(name);
         succeed(tar);
         let outcome = Case::new("/busybox", &["true"]).options(&["--root", text(&archive)]).cell();

@@ -2,6 +2,7 @@
 //! Networks at the command line: what is refused, and why; and that a cell runs with each.
 
 use crate::case::{Case, Input, PANDO, finish, pando, text};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -256,7 +257,7 @@ fn pings_of_a_host(groups: &str, script: &str) -> Option<(String, String)> {
         "set -e; ip link set lo up; ip addr add 198.51.100.7/32 dev lo; ip addr add 2001:db8::7/128 dev lo nodad; echo {groups} > /proc/sys/net/ipv4/ping_group_range"
     );
     let unshared = |script: &str| {
-        let mut command = std::process::Command::new("unshare");
+        let mut command = std::process::Command::new(host_program("unshare"));
         command.args(["--net", "sh", "-c", script]).env("PANDO", PANDO);
         finish(command, Input::Nothing)
     };

@@ -4,6 +4,7 @@
 use crate::case::{Case, Input, PANDO, finish, pando, text};
 use crate::chroot::succeed;
 use crate::data;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,11 +33,11 @@ fn what_the_readme_says_works() {
     symlink(PANDO, path("bin/pando")).expect("it was not there");
     fs::write(path("data.txt"), data::text(1000)).expect("the directory is ours");
     fs::write(path("mine.c"), MINE).expect("the directory is ours");
-    let mut compile = Command::new("gcc");
+    let mut compile = Command::new(host_program("gcc"));
     compile.args(["-static", "-o"]).args([path("my-static-program"), path("mine.c")]);
     succeed(compile);
     let run = |line: &str| {
-        let mut shell = Command::new("bash");
+        let mut shell = Command::new(host_program("bash"));
         shell.args(["-o", "pipefail", "-c", line]).current_dir(directory.path());
         shell.env("XDG_DATA_HOME", path("data"));
         shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", path("bin").display()));
@@ -103,7 +104,7 @@ fn each_command_has_a_page_of_the_manual() {
         let page = pando(&["manual", &words[0]]);
         let named = format!("pando\\-{}", words[0]);
         assert!(page.status == 0 && text(&page.output).contains(&named), "{words:?}: {page:?}");
-        let mut man = Command::new("man");
+        let mut man = Command::new(host_program("man"));
         man.args(["--warnings", "--local-file", "-"]).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "200");
         let shown = finish(man, Input::Pipe(&page.output));
         assert_eq!((shown.status, &shown.errors[..]), (0, ""), "{words:?}");
@@ -116,7 +117,7 @@ fn shells_understand_their_completions() {
     for shell in ["bash", "zsh", "fish"] {
         let file = directory.path().join(shell);
         fs::write(&file, pando(&["completions", shell]).output).expect("the directory is ours");
-        let mut check = Command::new(shell);
+        let mut check = Command::new(host_program(shell));
         check.arg("-n").arg(&file).env("HOME", directory.path());
         let outcome = finish(check, Input::Nothing);
         assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "{shell}");
@@ -128,7 +129,7 @@ fn shells_understand_their_completions() {
 
 /// A shell completes an option.
 fn completed(shell: &str, words: &[&str], file: &Path, wanted: &str) {
-    let mut command = Command::new(shell);
+    let mut command = Command::new(host_program(shell));
     command.args(words).arg(file).env("HOME", file.parent().expect("it lies in a directory"));
     let outcome = finish(command, Input::Nothing);
     assert!(outcome.status == 0 && text(&outcome.output).contains(wanted), "{shell}: {outcome:?}");

@@ -2,6 +2,7 @@
 //! The client for Python, `clients/python`: its own tests, against a service of this program.
 
 use crate::case::{PANDO, text};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,10 +24,10 @@ fn its_tests_succeed() {
     }
     // Debian's: the one in PATH may lack the library that it speaks with.
     let words = ["-B", "-X", "dev", "-m", "unittest", "discover", "-s", "tests"];
-    succeeds(Command::new("/usr/bin/python3").args(words).env("PANDO", PANDO));
+    succeeds(Command::new(host_program("/usr/bin/python3")).args(words).env("PANDO", PANDO));
 }
 
 #[test]
 fn its_types_fit() {
-    succeeds(Command::new("/usr/bin/mypy").arg("--cache-dir=/dev/null"));
+    succeeds(Command::new(host_program("/usr/bin/mypy")).arg("--cache-dir=/dev/null"));
 }

@@ -4,6 +4,7 @@
 use crate::case::{Case, Input, Outcome, PANDO, finish};
 use crate::compile::{Linked, program};
 use crate::data::Numbers;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -324,7 +325,7 @@ fn output_that_cannot_be_written() {
     if !kvm_is_there() {
         return;
     }
-    let mut command = Command::new("sh");
+    let mut command = Command::new(host_program("sh"));
     command.args(["-c", "\"$0\" run busybox echo hello >/dev/full", PANDO]);
     assert_refused("a full device", &finish(command, Input::Nothing), FAILURE, &["output", "no space left"]);
 }

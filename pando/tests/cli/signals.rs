@@ -2,6 +2,7 @@
 //! Signals that the host sends to `pando run`.
 
 use crate::case::{PANDO, as_shell};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,7 @@ impl Waiting {
     }
 
     fn send(&self, signal: &str) {
-        let status = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status().expect("kill starts");
+        let status = Command::new(host_program("kill")).args(["-s", signal, &self.0.id().to_string()]).status().expect("kill starts");
         assert!(status.success());
     }
 

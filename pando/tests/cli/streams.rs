@@ -3,6 +3,7 @@
 
 use crate::case::{Case, Input, PANDO, as_shell, finish};
 use crate::data::Numbers;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -181,7 +182,7 @@ fn output_and_errors_stay_apart_and_in_order() {
     }
     let script = "i=0; while [ $i -lt 2000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
     Case::new("busybox", &["sh", "-c", script]).check();
-    let mut command = Command::new("sh");
+    let mut command = Command::new(host_program("sh"));
     command.args(["-c", "\"$0\" run busybox sh -c 'echo one; echo two >&2; echo three; echo four >&2' 2>&1", PANDO]);
     let outcome = crate::case::finish(command, crate::case::Input::Nothing);
     assert_eq!(String::from_utf8_lossy(&outcome.output), "one\ntwo\nthree\nfour\n");
@@ -193,7 +194,7 @@ fn what_the_program_does_not_read_is_left_for_others() {
         return;
     }
     let script = format!("{PANDO} run busybox true; {PANDO} run busybox cat");
-    let mut shell = Command::new("sh");
+    let mut shell = Command::new(host_program("sh"));
     let mut child = shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh starts");
     child.stdin.take().expect("a pipe").write_all(b"for the second\n").expect("room in the pipe");
     let output = child.wait_with_output().expect("it is ours");
@@ -202,7 +203,7 @@ fn what_the_program_does_not_read_is_left_for_others() {
 
 /// A shell's line with `$0` for `pando`.
 fn in_shell(line: &str) -> crate::case::Outcome {
-    let mut command = Command::new("sh");
+    let mut command = Command::new(host_program("sh"));
     command.args(["-c", line, PANDO]);
     finish(command, Input::Nothing)
 }

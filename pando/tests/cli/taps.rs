@@ -3,6 +3,7 @@
 
 use crate::case::{Input, PANDO, finish, long_runs, text};
 use crate::network::refused;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use serde_json::Value;
 use std::process::Command;
@@ -63,8 +64,8 @@ else:
 /// Whether this test can have a network of its own.
 fn is_there() -> bool {
     let own = "ip tuntap add dev tap0 mode tap";
-    let there =
-        kvm_is_there() && Command::new("unshare").args(["--net", "sh", "-c", own]).output().is_ok_and(|output| output.status.success());
+    let there = kvm_is_there()
+        && Command::new(host_program("unshare")).args(["--net", "sh", "-c", own]).output().is_ok_and(|output| output.status.success());
     if !there {
         println!("left out: no network of its own with a TAP device: that needs root, /dev/net/tun and iproute2");
     }
@@ -82,7 +83,7 @@ fn on_a_host(script: &str) -> (String, String) {
         ip addr add fd70:616e:646f::1/64 dev tap0 nodad
         ip link set tap0 up
         ip link set lo up";
-    let mut command = Command::new("unshare");
+    let mut command = Command::new(host_program("unshare"));
     command.args(["--net", "sh", "-c", &format!("{before}\n{script}")]);
     command.env("DIR", directory.path()).env("PANDO", PANDO);
     let outcome = finish(command, Input::Nothing);

@@ -4,10 +4,10 @@
 use crate::case::text;
 use crate::grove::{Grove, Said, says};
 use pando_testing::lab::kvm_is_there;
+use pando_testing::{are_installed, host_program};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -178,7 +178,7 @@ fn programs_say_it_in_python_node_and_c() {
     let python = "import pando, sys\nprint('made', end='')\nnumber = pando.ready()\nprint(number, sys.argv[1:])";
     let said = cloned(&["/usr/bin/python3", "-c", python], &["a", "b c"]);
     says(&said, "0 ['a', 'b c']\n");
-    if Path::new("/usr/bin/node").exists() {
+    if are_installed(&["/usr/bin/node"]) {
         let node = "const pando = require('pando'); const number = pando.ready(); console.log(number, process.argv.slice(2), pando.randomBytes(9).length)";
         let said = cloned(&["/usr/bin/node", "-e", node, "x"], &["a", "b c"]);
         says(&said, "0 [ 'a', 'b c' ] 9\n");
@@ -187,8 +187,11 @@ fn programs_say_it_in_python_node_and_c() {
     let source = "#include <pando.h>\n#include <stdio.h>\nint main() { long number = pando_ready(); printf(\"%ld\\n\", number); return pando_ready() == -1 ? 0 : 1; }\n";
     fs::write(place.path().join("ready.c"), source).expect("there is room");
     fs::write(place.path().join("pando.h"), include_str!("../../src/view/parts/pando.h")).expect("there is room");
-    let compiled =
-        Command::new("cc").args(["-I.", "-o", "ready", "ready.c"]).current_dir(place.path()).status().expect("there is a compiler");
+    let compiled = Command::new(host_program("cc"))
+        .args(["-I.", "-o", "ready", "ready.c"])
+        .current_dir(place.path())
+        .status()
+        .expect("there is a compiler");
     assert!(compiled.success());
     says(&cloned(&[place.path().join("ready").to_str().expect("it is text")], &[]), "0\n");
     // Where nobody wants a template it changes nothing.

@@ -3,12 +3,13 @@
 
 use crate::case::{Input, Outcome, PANDO, finish};
 use crate::compile::{Linked, program};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::process::Command;
 
 /// Runs a command line with a terminal of its own, into which `typed` is typed.
 fn in_terminal(line: &str, typed: &[u8]) -> Outcome {
-    let mut command = Command::new("script");
+    let mut command = Command::new(host_program("script"));
     command.args(["--quiet", "--return", "--command", line, "/dev/null"]).env("SHELL", "/bin/sh");
     finish(command, Input::Pipe(typed))
 }

@@ -7,6 +7,7 @@ use crate::case::{Case, Outcome};
 use crate::chroot::succeed;
 use crate::data;
 use crate::foreign::fetched;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::ffi::OsStr;
 use std::fs;
@@ -80,7 +81,7 @@ fn compiled(source: &Path) -> PathBuf {
     let directory = data::directory().join("ash");
     fs::create_dir_all(&directory).expect("the target directory can be written");
     for name in ["printenv", "recho", "zecho"] {
-        let mut compile = Command::new("gcc");
+        let mut compile = Command::new(host_program("gcc"));
         compile.arg("-w").arg(source.join("shell/ash_test").join(name).with_extension("c")).arg("-o").arg(directory.join(name));
         succeed(compile);
     }

@@ -3,6 +3,7 @@
 
 use crate::case::as_shell;
 use crate::grove::{Grove, Service, says};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,7 +29,7 @@ impl Visit {
     }
 
     fn send(&self, signal: &str) {
-        let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().expect("kill starts");
+        let status = Command::new(host_program("kill")).args(["-s", signal, &self.child.id().to_string()]).status().expect("kill starts");
         assert!(status.success());
     }
 
@@ -131,7 +132,7 @@ fn who_does_not_read_keeps_no_visitor() {
     output.read_exact(&mut first).expect("the clone writes");
     assert_eq!(&first, b"ready\n");
     while child.try_wait().expect("it is ours").is_none() {
-        let status = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().expect("kill starts");
+        let status = Command::new(host_program("kill")).args(["-s", "TERM", &child.id().to_string()]).status().expect("kill starts");
         assert!(status.success());
     }
     assert_eq!(as_shell(child.wait().expect("it is ours")), 143);

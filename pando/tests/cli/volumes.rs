@@ -4,6 +4,7 @@
 use crate::case::{Case, Input, Outcome, PANDO, as_shell, finish};
 use crate::compile::{Linked, program};
 use crate::data::Numbers;
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::collections::BTreeMap;
 use std::fs;
@@ -218,7 +219,7 @@ impl Running {
     }
 
     fn send(&self, signal: &str) {
-        let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().expect("kill starts");
+        let status = Command::new(host_program("kill")).args(["-s", signal, &self.child.id().to_string()]).status().expect("kill starts");
         assert!(status.success());
     }
 
@@ -391,7 +392,7 @@ fn a_file_that_the_host_changes_meanwhile_is_an_error_that_names_it() {
 fn on_file_system(options: &str, words: &[&str]) -> Option<Outcome> {
     let place = tempfile::tempdir().expect("a temporary directory");
     let script = r#"mount -t tmpfs -o "$1" none "$2" || exit 77; shift 2; exec "$@""#;
-    let mut command = Command::new("unshare");
+    let mut command = Command::new(host_program("unshare"));
     command.args(["--mount", "sh", "-c", script, "sh", options]).arg(place.path()).args([PANDO, "run", "-v"]);
     command.arg(format!("{}:/data", place.path().display())).arg("--").args(words);
     let outcome = finish(command, Input::Nothing);

@@ -2,8 +2,8 @@
 //! A day's work in a cell: building, versioning, packing, scripting with many processes; the same as on the host.
 
 use crate::case::{Case, compare_if};
+use pando_testing::are_installed;
 use pando_testing::lab::kvm_is_there;
-use std::path::Path;
 
 /// Four compilers at once, and a second run that has nothing to do.
 const BUILDING: &str = r#"
@@ -99,11 +99,7 @@ fn python_runs_processes_and_threads() {
 #[test]
 fn quick_ones_of_pythons_own_tests_pass() {
     const WORDS: [&str; 7] = ["-m", "test", "test_asyncore", "test_fcntl", "test_openpty", "test_popen", "test_pty"];
-    if !kvm_is_there() {
-        return;
-    }
-    if !Path::new("/usr/lib/python3.11/test/test_select.py").exists() {
-        println!("left out: CPython's own tests are not there: `cargo xtask test` installs them where it can");
+    if !kvm_is_there() || !are_installed(&["/usr/lib/python3.11/test/test_select.py"]) {
         return;
     }
     let outcome = Case::new("/usr/bin/python3", &WORDS).options(&["-w", "/tmp"]).cell();

@@ -2,6 +2,7 @@
 //! Clients in cells that go by names: through `/etc/resolv.conf` and the gateway to the host's resolver, which is dnsmasq on the loopback of a host made for this test.
 
 use pando_testing::lab::kvm_is_there;
+use pando_testing::{are_installed, host_program};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -28,23 +29,18 @@ cell() { rules=$1; shift; "$PANDO" run $rules -- bash -c "$*" 2>&1; }
 
 /// Runs a script on such a host. Returns what it says; `None`: this machine lacks something, which was said.
 fn on_host(script: &str) -> Option<String> {
-    if !kvm_is_there() {
-        return None;
-    }
-    let needs =
-        ["/usr/sbin/dnsmasq", "/usr/bin/dig", "/usr/bin/curl", "/usr/bin/wget", "/usr/bin/python3", "/usr/bin/nsenter", "/usr/sbin/ip"];
-    if let Some(missing) = needs.iter().find(|program| !Path::new(program).exists() && !Path::new(&program.replace("/usr", "")).exists()) {
-        println!("left out: {missing} is not there: `cargo xtask test` installs it where it can");
+    if !kvm_is_there() || !are_installed(&["dnsmasq", "dig", "curl", "wget", "python3", "nsenter", "ip"]) {
         return None;
     }
     let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    let may = Command::new("unshare").args(namespaces).args(["sh", "-c", "ip link add near type veth peer name far"]).output();
+    let may =
+        Command::new(host_program("unshare")).args(namespaces).args(["sh", "-c", "ip link add near type veth peer name far"]).output();
     if !may.is_ok_and(|output| output.status.success()) {
         println!("left out: a network of one's own needs root, and a kernel that has links in pairs");
         return None;
     }
     let directory = tempfile::tempdir().expect("the host has room");
-    let mut command = Command::new("timeout");
+    let mut command = Command::new(host_program("timeout"));
     command.args(["--kill-after=5", "120", "unshare"]).args(namespaces).args(["bash", "-c", &format!("{HOST}{script}")]);
     command.env_clear().envs([("LC_ALL", "C.UTF-8"), ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"), ("TZ", "UTC0")]);
     command.env("PANDO", env!("CARGO_BIN_EXE_pando")).env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli/cache"));

@@ -2,6 +2,7 @@
 //! A server in a cell, and clients of the host that use it.
 
 use pando_testing::lab::kvm_is_there;
+use pando_testing::{are_installed, host_program};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, PipeReader, pipe};
@@ -54,11 +55,7 @@ pub fn long_runs() -> bool {
 impl Served<'_> {
     /// Starts it, with what `prepare` put into the directory; returns when it listens. `None`: this machine lacks something, which was said.
     pub fn start(&self, prepare: impl FnOnce(&Path)) -> Option<Server> {
-        if !kvm_is_there() {
-            return None;
-        }
-        if let Some(missing) = self.needs.iter().find(|program| !Path::new(program).exists()) {
-            println!("left out: {missing} is not there: `cargo xtask test` installs it where it can");
+        if !kvm_is_there() || !are_installed(self.needs) {
             return None;
         }
         let kept = tempfile::tempdir().expect("the host has room");
@@ -152,7 +149,7 @@ impl Server {
     ///
     /// Fails where any of its commands does.
     pub fn client(&self, script: &str) -> String {
-        let mut command = Command::new("timeout");
+        let mut command = Command::new(host_program("timeout"));
         command.args([CLIENT_SECONDS, "bash", "-euo", "pipefail", "-c", script]);
         surround(&mut command);
         let said =

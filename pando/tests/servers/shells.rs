@@ -2,6 +2,7 @@
 //! Shells from afar: OpenSSH's server and dropbear, used by OpenSSH's clients.
 
 use crate::server::{Served, Server, noise};
+use pando_testing::host_program;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +18,7 @@ for user in root guest; do
 done";
 
 fn key(directory: &Path) {
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(directory.join("key")).status();
+    let made = Command::new(host_program("ssh-keygen")).args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(directory.join("key")).status();
     assert!(made.expect("ssh-keygen is there").success());
     fs::write(directory.join("large"), noise(50_000_000)).expect("there is room");
 }

@@ -9,6 +9,7 @@ use pando_kernel::{CellId, Config, ConsolePort, End, NetworkConfig, NetworkId, S
 use pando_launch::{Program, Root, Template, Volume};
 use pando_machine::kvm::Omit;
 use pando_machine::{Nanos, PageCount};
+use pando_testing::are_installed;
 use pando_testing::compile::compiled;
 use pando_testing::lab::{Lab, kvm_is_there};
 use std::path::{Path, PathBuf};
@@ -45,11 +46,7 @@ pub struct Running {
 impl Grove {
     /// A lab with so much memory. `None`: this machine has no KVM, or lacks one of these files; that was said.
     pub fn new(arena: PageCount, needs: &[&str]) -> Option<Grove> {
-        if !kvm_is_there() {
-            return None;
-        }
-        if let Some(missing) = needs.iter().find(|file| !Path::new(file).exists()) {
-            println!("left out: {missing} is not there");
+        if !kvm_is_there() || !are_installed(needs) {
             return None;
         }
         let mut lab = Lab::kvm(arena, 1, Config::default(), Omit::NOTHING);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tar archives: those of GNU tar in all its forms, and those that nobody should trust.
 
+use pando_testing::host_program;
 use std::{
     fs,
     io::Write,
@@ -44,7 +45,7 @@ fn tree(bytes: &[u8]) -> Tree {
 fn gnu_tar(directory: &Path, options: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("archive.tar");
-    let mut command = Command::new("tar");
+    let mut command = Command::new(host_program("tar"));
     command.arg("-C").arg(directory).args(options).arg("-cf").arg(&path).arg(".");
     let output = command.output().expect("tar is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -2,7 +2,7 @@
 //! The writer's images as Linux and its tools see them, and images of `mkfs.erofs` as the reader sees them.
 
 use std::{
-    fs, io,
+    fs,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
         fs::{MetadataExt, PermissionsExt, symlink},
@@ -14,6 +14,7 @@ use std::{
 
 use pando_image::{Attributes, Builder, Time};
 use pando_libos::erofs::{Error, Image, LastLink};
+use pando_testing::host_program;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -25,13 +26,7 @@ use crate::{
 
 /// Runs a program that must be there.
 fn run(program: &str, arguments: &[&str]) -> Output {
-    match Command::new(program).args(arguments).output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            panic!("'{program}' is missing; `cargo xtask test` installs it (Debian's packages erofs-utils and mount)")
-        }
-        Err(error) => panic!("cannot run '{program}': {error}"),
-    }
+    Command::new(host_program(program)).args(arguments).output().unwrap_or_else(|error| panic!("cannot run '{program}': {error}"))
 }
 
 /// Runs a program that must succeed.

@@ -2,6 +2,7 @@
 //! Shells from afar: OpenSSH's server and dropbear, used by OpenSSH's client.
 
 use crate::world::World;
+use pando_testing::host_program;
 use std::fs;
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use std::process::Command;
 fn keys() -> (String, String) {
     let directory = tempfile::tempdir().expect("the host has room");
     let path = directory.path().join("key");
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path).status();
+    let made = Command::new(host_program("ssh-keygen")).args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path).status();
     assert!(made.expect("ssh-keygen is there").success());
     let read = |path| fs::read_to_string(path).expect("it was made");
     (read(path.clone()), read(path.with_extension("pub")))

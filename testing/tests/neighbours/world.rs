@@ -8,6 +8,7 @@ use pando_kernel::{CellId, Config, End, Kernel, NetworkConfig, NetworkId};
 use pando_launch::{Jobs, Program, Root, Template, Volume};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
+use pando_testing::are_installed;
 use pando_testing::lab::kvm_is_there;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -89,11 +90,7 @@ fn shared() -> &'static Shared {
 impl World {
     /// A network where nothing runs. `None`: this machine lacks something, which was said.
     pub fn new(needs: &[&str]) -> Option<World> {
-        if !kvm_is_there() {
-            return None;
-        }
-        if let Some(missing) = needs.iter().find(|program| !Path::new(program).exists()) {
-            println!("left out: {missing} is not there: `cargo xtask test` installs it where it can");
+        if !kvm_is_there() || !are_installed(needs) {
             return None;
         }
         let shared = shared();

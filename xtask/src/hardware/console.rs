@@ -96,6 +96,7 @@ fn wait(child: &mut Child, patience: Duration) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_packages::host_program;
     use std::process::{Command, Stdio};
 
     /// Follows a shell script that plays the machine, with its output as the serial line.
@@ -103,7 +104,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let serial = folder.path().join("serial");
         let output = File::create(&serial).expect("a serial line");
-        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).stdout(output).spawn().expect("sh starts");
+        let child = Command::new(host_program("sh")).args(["-c", script]).stdin(Stdio::null()).stdout(output).spawn().expect("sh starts");
         let mut lines = Vec::new();
         let outcome = follow(child, &serial, patience, |line| {
             lines.push(line.to_string());

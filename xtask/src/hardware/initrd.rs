@@ -41,7 +41,7 @@ impl Root {
             fs::create_dir_all(folder.join(name))?;
         }
         let root = Root { folder };
-        root.add(&workspace::find_program("busybox").context("busybox is missing (Debian: busybox-static)")?, "bin/busybox")?;
+        root.add(&pando_packages::find("busybox").context("busybox is missing (Debian: busybox-static)")?, "bin/busybox")?;
         for module in kind.modules() {
             root.add(&kernel.module(module), &format!("modules/{module}.ko"))?;
         }
@@ -133,6 +133,7 @@ pub(crate) fn quote(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_packages::host_program;
 
     #[test]
     fn libraries_are_read_from_ldd() {
@@ -143,14 +144,14 @@ mod tests {
 
     #[test]
     fn words_are_quoted_for_the_shell() {
-        let echoed = workspace::run(Command::new("sh").args(["-c", &format!("printf %s {}", quote("a 'b' $c"))]));
+        let echoed = workspace::run(Command::new(host_program("sh")).args(["-c", &format!("printf %s {}", quote("a 'b' $c"))]));
         assert_eq!(echoed.expect("sh runs"), "a 'b' $c");
     }
 
     #[test]
     fn init_is_a_proper_script_and_reports_each_step() {
         let script = init_script(Kind::Svm, &[Step { name: "machine".into(), command: "/tests/machine --skip 'a b'".into() }]);
-        workspace::run(Command::new("sh").args(["-n", "-c", &script])).expect("the shell parses it");
+        workspace::run(Command::new(host_program("sh")).args(["-n", "-c", &script])).expect("the shell parses it");
         assert!(script.contains("run machine") && script.contains("end machine $status"), "{script}");
     }
 }

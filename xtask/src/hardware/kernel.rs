@@ -46,7 +46,7 @@ impl Kernel {
     }
 
     fn download(&self, cache: &Path) -> Result<()> {
-        if workspace::find_program("apt-get").is_none() || workspace::find_program("dpkg-deb").is_none() {
+        if pando_packages::find("apt-get").is_none() || pando_packages::find("dpkg-deb").is_none() {
             bail!("apt-get and dpkg-deb are not here: run this on Debian, or copy {} from there", self.folder.display());
         }
         let work = tempfile::Builder::new().prefix("download-").tempdir_in(cache)?;

@@ -192,7 +192,7 @@ fn starts_with(segments: &[String], prefix: &str) -> bool {
 }
 
 /// Whether a whole file is a build script or test code, by its place.
-fn is_test_file(path: &str) -> bool {
+pub(crate) fn is_test_file(path: &str) -> bool {
     path.ends_with("/build.rs")
         || path.ends_with("/tests.rs")
         || path.contains("/tests/")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One walk over a file's tokens: the paths it names, where it says `unsafe`, which tests it ignores.
 //!
-//! Tokens rather than the syntax tree, because names inside macro calls count as well; comments and strings are out of sight here.
+//! Tokens rather than the syntax tree, because names inside macro calls count as well; comments and attributes' strings are out of sight here.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
-use syn::UseTree;
+use syn::{Lit, UseTree};
 
 /// A path as written, `use` trees taken apart.
 #[derive(Clone, Debug)]
@@ -17,11 +17,26 @@ pub(crate) struct Name {
     pub(crate) modules: Vec<String>,
 }
 
+/// The text of a string literal.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    /// What it stands for, escapes resolved.
+    pub(crate) value: String,
+    /// Line of its first character, counted from 1.
+    pub(crate) line: usize,
+    /// The inline modules around it, outermost first.
+    pub(crate) modules: Vec<String>,
+    /// Whether it is what `Command::new` is given.
+    pub(crate) starts: bool,
+}
+
 /// What one file holds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scan {
     /// Paths of at least two segments, and everything that `use` and `extern crate` name.
     pub(crate) names: Vec<Name>,
+    /// String literals, those of attributes left out.
+    pub(crate) texts: Vec<Text>,
     /// Lines with the keyword `unsafe`.
     pub(crate) unsafes: Vec<usize>,
     /// Lines with an `ignore` attribute that gives no reason.
@@ -53,7 +68,9 @@ impl Scan {
                 match tokens.get(skip) {
                     Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Bracket => {
                         self.attribute(group.stream());
+                        let texts = self.texts.len();
                         self.walk(group.stream(), modules);
+                        self.texts.truncate(texts);
                         skip + 1
                     }
                     _ => 1,
@@ -75,7 +92,18 @@ impl Scan {
                     _ => self.path(tokens, line, modules),
                 }
             }
-            TokenTree::Punct(_) | TokenTree::Literal(_) => 1,
+            TokenTree::Literal(literal) => {
+                let value = match Lit::new(literal.clone()) {
+                    Lit::Str(text) => Some(text.value()),
+                    Lit::ByteStr(text) => Some(String::from_utf8_lossy(&text.value()).into_owned()),
+                    Lit::CStr(text) => Some(text.value().to_string_lossy().into_owned()),
+                    _ => None,
+                };
+                let line = literal.span().start().line;
+                self.texts.extend(value.map(|value| Text { value, line, modules: modules.clone(), starts: false }));
+                1
+            }
+            TokenTree::Punct(_) => 1,
         }
     }
 
@@ -135,8 +163,19 @@ impl Scan {
         } else if segments.len() < 2 {
             return taken;
         }
+        let starts = segments.ends_with(&["Command".into(), "new".into()]);
         self.names.push(Name { segments, line, modules: modules.to_vec() });
-        taken
+        match tokens.get(taken) {
+            Some(TokenTree::Group(arguments)) if starts => {
+                let first = self.texts.len();
+                self.walk(arguments.stream(), &mut modules.to_vec());
+                if matches!(arguments.stream().into_iter().next(), Some(TokenTree::Literal(_))) {
+                    self.texts[first].starts = true;
+                }
+                taken + 1
+            }
+            _ => taken,
+        }
     }
 }
 

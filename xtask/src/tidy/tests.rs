@@ -2,6 +2,7 @@
 //! Each rule catches a tiny bad example and leaves a good one alone; and the tree itself is tidy.
 
 use super::layers::{Packages, check_house, check_manifest};
+use super::programs::{Installed, check_script};
 use super::{Finding, House, Rule, check, check_source, shape};
 use std::path::Path;
 
@@ -35,6 +36,11 @@ fn house() -> House {
     House::parse(HOUSE).expect("the example house is well formed")
 }
 
+/// A machine with programs that no package of the table holds.
+fn installed() -> Installed {
+    Installed(["nmap", "ping", "telnet"].map(String::from).into())
+}
+
 fn packages() -> Packages {
     let folders = ["base", "upper", "helper"].map(|folder| (format!("pando-{folder}"), folder.to_string()));
     Packages { folders: folders.into(), ..Packages::default() }
@@ -44,7 +50,7 @@ fn packages() -> Packages {
 fn broken(path: &str, body: &str) -> Vec<(Rule, usize)> {
     let text = format!("{}\n//! A module.\n\n{body}", shape::SPDX);
     let places = |finding: Finding| (finding.rule, finding.line);
-    check_source(&house(), path, &text).into_iter().chain(shape::check_text(path, &text)).map(places).collect()
+    check_source(&house(), &installed(), path, &text).into_iter().chain(shape::check_text(path, &text)).map(places).collect()
 }
 
 fn manifest(folder: &str, text: &str) -> Vec<(Rule, usize)> {
@@ -155,7 +161,7 @@ fn unsafe_home_catches_the_keyword_and_nothing_else() {
 
 #[test]
 fn openings_are_checked() {
-    let rules = |text: &str| check_source(&house(), "upper/src/lib.rs", text).into_iter().map(|f| f.rule).collect::<Vec<_>>();
+    let rules = |text: &str| check_source(&house(), &installed(), "upper/src/lib.rs", text).into_iter().map(|f| f.rule).collect::<Vec<_>>();
     assert_eq!(rules("//! A module.\n"), [Rule::SpdxFirst]);
     assert_eq!(rules(&format!("{}\n\nfn f() {{}}\n", shape::SPDX)), [Rule::ModuleDoc]);
     assert_eq!(rules(&format!("{}\n//! A module.\nfn f( {{}}\n", shape::SPDX)).last(), Some(&Rule::Syntax));
@@ -187,6 +193,47 @@ fn ignored_tests_say_why() {
     assert_eq!(broken("upper/src/lib.rs", "#[test]\n#[ignore]\nfn f() {}\n"), [(Rule::IgnoreReason, 5)]);
     assert_eq!(broken("upper/src/lib.rs", "#[cfg_attr(miri, ignore)]\nfn f() {}\n"), [(Rule::IgnoreReason, 4)]);
     assert_eq!(broken("upper/src/lib.rs", "#[test]\n#[ignore = \"takes an hour\"]\nfn f() {}\n"), []);
+}
+
+#[test]
+fn host_program_catches_programs_of_no_package_however_a_test_names_them() {
+    for bad in [
+        "Command::new(\"sh\")",
+        "std::process::Command::new(\"/usr/bin/env\")",
+        "g(&[\"run\", \"--\", \"nmap\"])",
+        "g(\"/usr/bin/nmap\")",
+        "g(b\"exec /sbin/telnet --option\")",
+        "g(\"cd /tmp; X=1 nmap -p 80\")",
+        "g(\"if true; then nmap; fi\")",
+        "g(r#\"sh -c 'nmap \"$1\"'\"#)",
+        "assert_eq!(g(\"echo $(timeout 5 telnet)\"), 1)",
+        "g(\"yes |\\n  nmap\")",
+    ] {
+        assert_eq!(broken("upper/tests/all.rs", &format!("fn f() {{ {bad} }}\n")), [(Rule::HostProgram, 4)], "{bad}");
+        assert_eq!(broken("upper/src/lib.rs", &format!("mod tests {{ fn f() {{ {bad} }} }}\n")), [(Rule::HostProgram, 4)], "{bad}");
+        assert_eq!(broken("upper/src/lib.rs", &format!("fn f() {{ {bad} }}\n")), [], "{bad}");
+    }
+    let script = "echo one\nnmap\n";
+    assert_eq!(check_script(&installed(), "upper/tests/all.sh", script).first().map(|finding| finding.line), Some(2));
+    assert_eq!(check_script(&installed(), "upper/all.sh", script), []);
+}
+
+#[test]
+fn host_program_leaves_known_programs_and_prose_alone() {
+    for good in [
+        "Command::new(host_program(\"sh\"))",
+        "Command::new(PANDO)",
+        "g(\"ping -c 1 ::1; /bin/ping; exec /usr/bin/env sh\")",
+        "g(\"it is told by nmap\")",
+        "g(\"/usr/bin:/bin:/usr/bin/nm*\")",
+        "g(\"not-installed-here\")",
+    ] {
+        assert_eq!(
+            broken("upper/tests/all.rs", &format!("/// Runs nmap.\n#[ignore = \"nmap\"]\nfn f() {{ {good} }} // nmap\n")),
+            [],
+            "{good}"
+        );
+    }
 }
 
 #[test]

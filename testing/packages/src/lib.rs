@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The programs of the host that tests use, and the Debian packages that hold them: declared once, in [`table`].
+//!
+//! Tests reach a program through [`host_program`], which panics for one that the table does not have; `cargo xtask test` installs what the table
+//! names; `cargo xtask tidy` finds programs in the scripts of tests that the table does not have.
+#![forbid(unsafe_code)]
+
+mod table;
+
+pub use table::{BASE, EXTRA, NEEDED, OPTIONAL};
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A Debian package.
+#[derive(Clone, Copy, Debug)]
+pub struct Package {
+    /// Its name.
+    pub name: &'static str,
+    /// What the tests use of it: programs to be found on `PATH`, or files with their full paths.
+    pub files: &'static [&'static str],
+    /// What for.
+    pub purpose: &'static str,
+}
+
+/// Programs of Rust's own toolchain, which runs the tests.
+pub const TOOLCHAIN: [&str; 3] = ["cargo", "rustc", "rustup"];
+/// Folders that hold the system's programs.
+const FOLDERS: [&str; 4] = ["/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/"];
+/// Folders where Debian keeps further programs, which the table names with their full paths.
+const LIBRARIES: [&str; 2] = ["/usr/lib/", "/usr/libexec/"];
+
+impl Package {
+    /// The files that are not there.
+    pub fn missing(&self) -> impl Iterator<Item = &'static str> {
+        self.files.iter().copied().filter(|file| !is_present(file))
+    }
+}
+
+/// The package that holds a program: a bare name, or a path in one of the system's folders. `None`: the table has none.
+#[must_use]
+pub fn package_of(program: &str) -> Option<&'static Package> {
+    let name = FOLDERS.iter().find_map(|folder| program.strip_prefix(folder)).unwrap_or(program);
+    let is_it = |file: &&str| *file == name || *file == program;
+    all().find(|package| package.files.iter().any(|file| is_it(file)))
+}
+
+/// All packages of the table.
+pub fn all() -> impl Iterator<Item = &'static Package> {
+    [BASE, NEEDED, OPTIONAL, EXTRA].into_iter().flatten()
+}
+
+/// Whether a path or a bare name means a program of the system, not one that a test has made.
+#[must_use]
+pub fn is_of_the_system(program: &str) -> bool {
+    !program.contains('/') || FOLDERS.iter().chain(&LIBRARIES).any(|folder| program.starts_with(folder))
+}
+
+/// A program that a test is about to start: returned as it is given, once its package is known.
+///
+/// # Panics
+/// It is a program of the system that no package in the table holds.
+#[must_use]
+#[track_caller]
+pub fn host_program<P: AsRef<OsStr>>(program: P) -> P {
+    let name = program.as_ref().to_string_lossy();
+    assert!(
+        !is_of_the_system(&name) || TOOLCHAIN.contains(&&*name) || package_of(&name).is_some(),
+        "`{name}` is a program that a fresh system may lack: add it to testing/packages/src/table.rs, to the Debian package that holds it"
+    );
+    program
+}
+
+/// Whether all these programs are there; if not, prints which one a test leaves itself out for.
+///
+/// # Panics
+/// One of them is in no package of the table.
+#[must_use]
+#[track_caller]
+pub fn are_installed(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| !is_present(host_program(program)));
+    if let Some((program, package)) = missing.and_then(|program| Some((program, package_of(program)?))) {
+        println!("left out: {program} is not there: install Debian's {} (`cargo xtask test` does where it can)", package.name);
+    }
+    missing.is_none()
+}
+
+/// The path of a program on `PATH` or in the system's folders that `PATH` of ordinary users leaves out.
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
+    folders().map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// The folders that programs are looked for in.
+pub fn folders() -> impl Iterator<Item = PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    on_path.into_iter().chain(FOLDERS.map(PathBuf::from))
+}
+
+/// Whether a file of the table is there: on `PATH`, or under its full path; `static:` says that it must be linked statically.
+#[must_use]
+pub fn is_present(file: &str) -> bool {
+    if let Some(program) = file.strip_prefix("static:") {
+        // ldd fails on what is static.
+        return find(program)
+            .is_some_and(|path| !Command::new(host_program("ldd")).arg(path).output().is_ok_and(|output| output.status.success()));
+    }
+    if file.starts_with('/') { Path::new(file).exists() } else { find(file).is_some() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_programs_or_paths() {
+        assert!(is_present("sh") && is_present("/proc/self/status") && !is_present("static:sh"));
+        assert!(!is_present("no-such-program") && !is_present("/no/such/file"));
+    }
+
+    #[test]
+    fn packages_are_named_once_and_say_what_for() {
+        let names: Vec<&str> = all().map(|package| package.name).collect();
+        let files: Vec<&str> = all().flat_map(|package| package.files).copied().collect();
+        for list in [names, files] {
+            for (at, name) in list.iter().enumerate() {
+                assert!(!list[at + 1..].contains(name), "{name} twice");
+            }
+        }
+        assert!(all().all(|package| !package.purpose.is_empty() && !package.files.is_empty()));
+    }
+
+    #[test]
+    fn a_program_is_found_by_its_name_and_by_its_path() {
+        for known in ["ping", "/usr/bin/ping", "/bin/ping"] {
+            assert_eq!(package_of(known).map(|package| package.name), Some("iputils-ping"));
+        }
+        assert_eq!(host_program("/usr/lib/openssh/sftp-server"), "/usr/lib/openssh/sftp-server");
+        assert_eq!(host_program(Path::new("/tmp/compiled")), Path::new("/tmp/compiled"));
+    }
+
+    #[test]
+    #[should_panic(expected = "`no-such-program` is a program that a fresh system may lack: add it to testing/packages/src/table.rs")]
+    fn a_program_without_a_package_is_refused() {
+        let _ = host_program("no-such-program");
+    }
+
+    #[test]
+    #[should_panic(expected = "`/usr/lib/of/nobody` is a program")]
+    fn so_is_a_path_without_a_package() {
+        let _ = host_program("/usr/lib/of/nobody");
+    }
+}
