@@ -70,7 +70,7 @@ fn tools_list_processes() {
     }
     // Only what these print of processes that they were asked for is the same on both sides.
     let lists = "sleep 60 & sleep=$!; until [ \"$(cat /proc/$sleep/comm)\" = sleep ]; do :; done
-        ps -o comm=,stat= -p $sleep; ps -o args= -p $$ | cut -c1-4; pgrep -x -P $$ -l sleep | cut -d' ' -f2; pkill -x -P $$ sleep; wait $sleep; echo $?";
+        ps -o comm=,state= -p $sleep; ps -o args= -p $$ | cut -c1-4; pgrep -x -P $$ -l sleep | cut -d' ' -f2; pkill -x -P $$ sleep; wait $sleep; echo $?";
     Case::new("bash", &["-c", lists]).check();
     let outcome =
         Case::new("bash", &["-c", "sleep 60 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done; top -bn1 | grep -c ' sleep *$'; busybox ps | grep -c '[s]leep 60$'; killall sleep"]).cell();

@@ -43,7 +43,7 @@ impl Package {
 pub fn package_of(program: &str) -> Option<&'static Package> {
     let name = FOLDERS.iter().find_map(|folder| program.strip_prefix(folder)).unwrap_or(program);
     let is_it = |file: &&str| *file == name || *file == program;
-    all().find(|package| package.files.iter().any(|file| is_it(file)))
+    all().find(|package| package.files.iter().any(is_it))
 }
 
 /// All packages of the table.
