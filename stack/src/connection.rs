@@ -216,6 +216,10 @@ impl Connection {
             self.recovery.is_answered(segment, now);
             return self.take(interface, voice, packet.bytes, now);
         };
+        if segment.ack_number.is_some_and(|number| segment.control != TcpControl::Rst && is_before(progress.sent, number)) {
+            // Nobody has that (RFC 9293, 3.10.7.4), but smoltcp would believe it of all that it was given, and of an end that it has not sent.
+            return;
+        }
         self.recovery.hear(segment, progress, now);
         self.steer.came(segment, progress);
         if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
@@ -314,8 +318,10 @@ impl Connection {
     fn recover(&mut self, interface: &mut Interface, voice: &mut Voice, now: u64) {
         let Some(progress) = self.progress(&voice.said) else { return };
         self.recovery.look(now);
-        if self.socket().send_queue() > 0 && self.recovery.must_tell() {
-            let (is_unsure, window) = (self.recovery.is_unsure(), self.recovery.telling());
+        let has_more = self.socket().send_queue() > 0;
+        if if has_more { self.recovery.must_tell() } else { self.recovery.is_believed_closed() } {
+            let is_unsure = self.recovery.is_unsure();
+            let window = if has_more { self.recovery.telling() } else { self.recovery.opening() };
             // Not the same twice, which would mean to smoltcp that something is lost.
             for window in is_unsure.then_some(window.checked_add(1).unwrap_or(u16::MAX - 1)).into_iter().chain([window]) {
                 let told = repetition(&self.tuple, progress, window, &voice.capabilities.checksum);

@@ -296,7 +296,18 @@ impl Recovery {
         self.wanted_window()
     }
 
-    /// The same, before smoltcp is told.
+    /// Whether smoltcp may believe that there is no room. Where it has nothing to send it must not: in FIN-WAIT-2 it would probe a closed window without end.
+    pub(crate) fn is_believed_closed(&self) -> bool {
+        self.is_open && self.told.is_none_or(|told| told == 0)
+    }
+
+    /// The least room that is any, as a segment has it that smoltcp is told with.
+    pub(crate) const fn opening(&mut self) -> u16 {
+        self.told = Some(1 << self.scale);
+        1
+    }
+
+    /// The room for what may be sent, before smoltcp is told.
     pub(crate) fn wanted_window(&self) -> u16 {
         u16::try_from(self.wanted() >> self.scale).unwrap_or(u16::MAX)
     }
