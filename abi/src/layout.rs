@@ -21,6 +21,9 @@ use crate::{PAGE_SIZE, SpaceIndex};
 pub const SLOT_SIZE: u64 = 1 << 39;
 /// How many slots a cell owns: the lower canonical half.
 pub const SLOTS: usize = 256;
+/// The start of what a cell can map. Linux's programs have nothing below either (`mmap_min_addr`), and one address there must stay empty: the one that some
+/// machines go to at `syscall` from 32-bit code.
+pub const USER_START: u64 = 0x1_0000;
 /// The end of what a cell can map. The last page below the non-canonical hole stays empty: a `syscall` there would return to a non-canonical address.
 pub const USER_END: u64 = (1 << 47) - PAGE_SIZE;
 

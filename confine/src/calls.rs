@@ -174,6 +174,8 @@ fn conditions(needs: Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError
     let mut conditions = vec![
         each(nr::__NR_mmap, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
         each(nr::__NR_mprotect, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
+        // By which a vCPU's thread clears the selector of its thread-local storage.
+        each(nr::__NR_arch_prctl, rule(0, Dword, Eq, u64::from(nr::ARCH_SET_FS)).map(|rule| vec![rule]))?,
         each(nr::__NR_prctl, rule(0, Dword, Eq, name).map(|rule| vec![rule]))?,
         // Limits are asked for, not set.
         each(nr::__NR_prlimit64, rule(2, Qword, Eq, 0).map(|rule| vec![rule]))?,

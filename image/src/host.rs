@@ -23,7 +23,7 @@ use std::{
 
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, open, statat},
-    io::Errno,
+    io::{Errno, retry_on_intr},
 };
 
 use crate::{
@@ -68,7 +68,7 @@ pub(crate) fn look(path: &Path) -> Result<Stat, Errno> {
 /// Opens a file without waiting for anything that stands at its name, and without following a link.
 pub(crate) fn open_at(path: &Path, more: OFlags) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
-    Ok(open(path, flags, Mode::empty())?.into())
+    Ok(retry_on_intr(|| open(path, flags, Mode::empty()))?.into())
 }
 
 /// The part of an image whose blocks lie in host files.

@@ -9,6 +9,7 @@ use crate::error::HostError;
 use crate::frame::{FRAME_SIZE, FRAMES_PER_STRETCH, FrameId, PageCount, Stretch};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vmm_sys_util::errno::Error;
 
 /// Entries in a table.
 const ENTRIES: usize = FRAME_SIZE / 8;
@@ -59,7 +60,7 @@ impl Arena {
         let bytes = frames as usize * FRAME_SIZE;
         let slack = FRAMES_PER_STRETCH as usize * FRAME_SIZE;
         // SAFETY: a fresh anonymous mapping; no existing memory is affected.
-        let mapped = unsafe {
+        let map = || unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes + slack,
@@ -69,9 +70,7 @@ impl Arena {
                 0,
             )
         };
-        if mapped == libc::MAP_FAILED {
-            return Err(HostError::os("reserve the arena"));
-        }
+        let mapped = HostError::kvm("reserve the arena", || Some(map()).filter(|at| *at != libc::MAP_FAILED).ok_or_else(Error::last))?;
         let start = (mapped as usize).next_multiple_of(slack);
         let before = start - mapped as usize;
         // SAFETY: both ranges lie in the mapping just made and outside the part that is kept.
@@ -85,10 +84,10 @@ impl Arena {
         let arena = Arena { base, frames };
         for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
             // SAFETY: the range is the arena's own; none of the advices changes its content in this process.
-            let refused = unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) } != 0;
+            let protected = HostError::os("protect the arena", || unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) });
             // A host without huge pages is slower, nothing worse; one that cannot keep the arena from children is refused.
-            if refused && advice != libc::MADV_HUGEPAGE {
-                return Err(HostError::os("protect the arena"));
+            if advice != libc::MADV_HUGEPAGE {
+                protected?;
             }
         }
         Ok(arena)

@@ -187,8 +187,10 @@ pub enum Exit {
 pub enum Violation {
     /// It used the hypercall port other than by `out 0x7e, al`.
     Port,
-    /// It left 64-bit code at CPL 3.
+    /// It left 64-bit code, and stayed at CPL 3.
     CodeSegment,
+    /// It executed `syscall` outside 64-bit code, which reached CPL 0 and there nothing but a stub or an empty page.
+    CompatibilitySyscall,
     /// An exception came while a stub ran: only a machine gone wrong does that.
     Supervisor {
         /// The exception's vector.
@@ -210,6 +212,7 @@ impl fmt::Display for Violation {
         match self {
             Violation::Port => f.write_str("used the hypercall port in a way that is not a hypercall"),
             Violation::CodeSegment => f.write_str("left 64-bit user code"),
+            Violation::CompatibilitySyscall => f.write_str("executed `syscall` outside 64-bit code"),
             Violation::Supervisor { vector } => write!(f, "raised exception {vector} inside a supervisor stub"),
             Violation::OutsideMemory => f.write_str("touched memory outside its address space"),
             Violation::BadContext => f.write_str("has registers that no CPU accepts"),

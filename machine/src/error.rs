@@ -2,6 +2,8 @@
 //! Failures of the host: what Pando asked of it, and what to do.
 
 use crate::frame::PageCount;
+use crate::retry::retry;
+use vmm_sys_util::errno::Error;
 
 /// The host could not do what the machine needs.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,11 @@ pub enum HostError {
     /// KVM is too old or was built without something.
     #[error("this host's KVM lacks {0}: a newer Linux is needed")]
     KvmLacks(&'static str),
+    /// The CPU, or what KVM shows of it, is too old.
+    #[error(
+        "this host's CPU, or its KVM, lacks {0}, which keeps code of cells from privileged mode: use a newer CPU, or a host that offers it"
+    )]
+    CpuLacks(&'static str),
     /// The arena would be larger than frames can be numbered.
     #[error("an arena of {0} is larger than Pando can address; ask for less")]
     ArenaTooLarge(PageCount),
@@ -33,13 +40,19 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// The error that the last call to the host left, for `action`.
-    pub(crate) fn os(action: &'static str) -> HostError {
-        HostError::Os { action, source: std::io::Error::last_os_error() }
+    /// Makes a request of KVM's, for `action`, as often as signals interrupt it.
+    ///
+    /// # Errors
+    /// KVM refused it.
+    pub(crate) fn kvm<T>(action: &'static str, request: impl FnMut() -> Result<T, Error>) -> Result<T, HostError> {
+        retry(request).map_err(|error| HostError::Os { action, source: error.into() })
     }
 
-    /// An error that KVM returned, for `action`.
-    pub(crate) fn kvm(action: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> HostError {
-        move |error| HostError::Os { action, source: error.into() }
+    /// Makes a system call whose result is 0 where it succeeds, for `action`, as often as signals interrupt it.
+    ///
+    /// # Errors
+    /// The host refused it.
+    pub(crate) fn os(action: &'static str, mut call: impl FnMut() -> libc::c_int) -> Result<(), HostError> {
+        HostError::kvm(action, || if call() == 0 { Ok(()) } else { Err(Error::last()) })
     }
 }

@@ -8,11 +8,14 @@
 //! # The context contract
 //! One vCPU runs many cells that must not feel each other. Whatever a cell does, [`Vcpu::run`] returns, and:
 //! 1. Nothing that the cell started is left to be completed in the context that is loaded next.
-//! 2. The cell only ever runs 64-bit code at CPL 3.
+//! 2. The cell's code runs at CPL 3, and in 64-bit mode. On a host that is itself a VM, on a CPU of AMD's, KVM runs cells on the host's own descriptors:
+//!    there a cell can enter 32-bit code. It ends at that code's first hypercall, exception or interruption. `syscall` in 32-bit code reaches CPL 0 there, at the
+//!    lower half of [`COMPATIBILITY_ENTRY`], where no cell can map a page ([`pando_abi::layout::USER_START`]); SMEP, which every host must have, would stop it too.
 //! 3. No frame of an exception is pushed where the cell's stack pointer says.
 //! 4. A [`Context`] never names a supervisor address as its own instruction pointer.
 //! 5. A [`Context`] is everything that the CPU keeps for a cell, except the vector state; loading writes all of it.
-//! 6. A context is rebuilt when it is loaded: flags are masked, bases must be canonical, selectors and control registers are never taken.
+//! 6. A context is rebuilt when it is loaded: flags are masked, bases must be canonical, selectors and control registers are never taken. DS, ES, FS and GS
+//!    hold the null selector at every entry, whatever any cell has loaded into them.
 //! 7. Vector state stays where the last cell left it: whoever loads another cell saves and loads it ([`Vcpu::save_vector`], [`Vcpu::load_vector`]).
 //! 8. An exit that the CPU cannot resume from is [`Exit::Violation`]; the vCPU is then as new.
 //! 9. The arena is private memory that no child process and no core dump sees.
@@ -23,6 +26,7 @@ mod context;
 mod error;
 mod frame;
 pub mod kvm;
+mod retry;
 pub mod sim;
 mod tap;
 mod vector;
@@ -40,6 +44,12 @@ use std::sync::Arc;
 
 /// The entry of a root table that belongs to the machine: the CPU's descriptor tables and stubs lie there, out of the cells' reach.
 pub const SUPERVISOR_SLOT: usize = 511;
+
+/// Where they start. The lower halves of these addresses are below [`pando_abi::layout::USER_START`], where no cell has memory.
+pub const SUPERVISOR_BASE: u64 = 0xffff_ffff_0000_0000;
+
+/// Where `syscall` from 32-bit code goes. Nested on a CPU of AMD's, KVM drops the upper half of this address (line 2).
+pub const COMPATIBILITY_ENTRY: u64 = kvm::COMPATIBILITY_ENTRY;
 
 /// Hardware that cells can run on.
 ///

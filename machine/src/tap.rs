@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! TAP devices of the host: opened with what a network card computes for a stack left to the host.
 
+use crate::retry::retry;
 use libc::{IFF_NO_PI, IFF_TAP, IFF_UP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6, c_int, c_short, c_ulong, ifreq};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use vmm_sys_util::errno::Error as Errno;
 use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref, ioctl_with_val};
 
 /// Where devices are asked for.
@@ -73,7 +75,7 @@ pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
     let asking = socket().map_err(host)?;
     let ask = |request: &mut ifreq, what: c_ulong| {
         // SAFETY: these requests read the device's name out of the structure and write into it; it is live and exclusively ours.
-        if unsafe { ioctl_with_mut_ref(&asking, what, request) } == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+        made(|| unsafe { ioctl_with_mut_ref(&asking, what, request) })
     };
     // A name with a mistake in it must not become a device.
     ask(&mut request, libc::SIOCGIFMTU).map_err(|error| match error.raw_os_error() {
@@ -95,15 +97,12 @@ pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
     })?;
     request.ifr_ifru.ifru_flags = (IFF_TAP | IFF_NO_PI | IFF_VNET_HDR) as c_short;
     // SAFETY: the request reads a name and flags out of the structure and writes the name back; it is live and exclusively ours.
-    if unsafe { ioctl_with_mut_ref(&driver, libc::TUNSETIFF, &mut request) } != 0 {
-        let error = Error::last_os_error();
-        return Err(match error.raw_os_error() {
-            Some(libc::EBUSY) => TapError::Busy(name.into()),
-            Some(libc::EPERM | libc::EACCES) => TapError::Forbidden(name.into()),
-            Some(libc::EINVAL) => TapError::NoTap(name.into()),
-            _ => host(error),
-        });
-    }
+    made(|| unsafe { ioctl_with_mut_ref(&driver, libc::TUNSETIFF, &mut request) }).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => TapError::Busy(name.into()),
+        Some(libc::EPERM | libc::EACCES) => TapError::Forbidden(name.into()),
+        Some(libc::EINVAL) => TapError::NoTap(name.into()),
+        _ => host(error),
+    })?;
     leave_work(&driver)?;
     Ok(TapDevice { descriptor: driver.into(), mtu: u16::try_from(mtu).unwrap_or(u16::MAX), is_up })
 }
@@ -122,6 +121,11 @@ fn request(name: &str) -> Option<ifreq> {
     })
 }
 
+/// Makes a request, as often as signals interrupt it.
+fn made(mut request: impl FnMut() -> c_int) -> Result<(), Error> {
+    Ok(retry(|| if request() == 0 { Ok(()) } else { Err(Errno::last()) })?)
+}
+
 /// A socket, by which devices are asked about.
 fn socket() -> Result<OwnedFd, Error> {
     // SAFETY: the call takes numbers alone.
@@ -136,12 +140,9 @@ fn socket() -> Result<OwnedFd, Error> {
 /// Says which header frames have, and what may be left in them to be done: sums, and cutting TCP.
 fn leave_work(driver: &File) -> Result<(), TapError> {
     // SAFETY: the request reads one number of this type.
-    if unsafe { ioctl_with_ref(driver, libc::TUNSETVNETHDRSZ, &HEADER) } != 0 {
-        return Err(TapError::Lacks("headers of frames (IFF_VNET_HDR)"));
-    }
+    let headers = made(|| unsafe { ioctl_with_ref(driver, libc::TUNSETVNETHDRSZ, &HEADER) });
+    headers.map_err(|_| TapError::Lacks("headers of frames (IFF_VNET_HDR)"))?;
     // SAFETY: the request takes a number and touches no memory of ours.
-    if unsafe { ioctl_with_val(driver, libc::TUNSETOFFLOAD, c_ulong::from(TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)) } != 0 {
-        return Err(TapError::Lacks("cutting TCP (TUN_F_TSO4)"));
-    }
-    Ok(())
+    let cutting = made(|| unsafe { ioctl_with_val(driver, libc::TUNSETOFFLOAD, c_ulong::from(TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)) });
+    cutting.map_err(|_| TapError::Lacks("cutting TCP (TUN_F_TSO4)"))
 }

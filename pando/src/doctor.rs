@@ -79,6 +79,15 @@ fn examine() -> Vec<Finding> {
                 }
             };
             note("KVM", grade, text.into());
+            let (grade, text) = if probe.smep {
+                (Grade::Good, "no code of a cell can run in privileged mode (SMEP)")
+            } else {
+                (
+                    Grade::Bad,
+                    "this CPU, or its KVM, lacks SMEP, which keeps code of cells from privileged mode: use a newer CPU, or a host that offers it",
+                )
+            };
+            note("SMEP", grade, text.into());
             let (grade, text) = if probe.cpuid_faulting {
                 (Grade::Good, "`cpuid` faults in cells, so each sees exactly the features it was promised")
             } else {

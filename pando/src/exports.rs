@@ -7,6 +7,7 @@ use pando_image::Replaced;
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{Export, LaunchError, Why, WriteBack};
 use rustix::fs::{Access, Mode, OFlags, access, open};
+use rustix::io::retry_on_intr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Exports {
                 let why = host::plain(&errno.into());
                 std::io::Error::other(format!("nothing can be changed in {}: {why}: add `:ro` if nothing needs to be", path.display()))
             })?;
-            Ok::<_, std::io::Error>(open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+            Ok::<_, std::io::Error>(retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))?)
         };
         let (export, reach) = match (real.is_dir(), real.parent(), real.file_name()) {
             (false, Some(parent), Some(name)) => (Export::File { directory: directory(parent)?, name: name.into() }, parent),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host's terminal while a program has it (`-t`): raw, so that every key reaches the program, and put back on every way out.
 
+use rustix::io::retry_on_intr;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ impl RawTerminal {
 pub(crate) fn resume() -> std::io::Result<()> {
     if let Some(mut settings) = before().clone() {
         settings.make_raw();
-        tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings)?;
+        retry_on_intr(|| tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings))?;
     }
     Ok(())
 }
@@ -51,7 +52,7 @@ impl Drop for RawTerminal {
 fn restore() {
     if let Some(settings) = before().take() {
         // A terminal that is gone needs nothing.
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings);
+        let _ = retry_on_intr(|| tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings));
     }
 }
 

@@ -4,10 +4,11 @@
 //! Who makes one lists what trees hold ([`super::listing`]). One that comes from a file is a claim: [`MemoryImage::check`] makes every check, and building it can then fail for want of memory only.
 
 use super::lesson::Lesson;
+use super::spaces::can_hold_segment;
 use super::tree::TREE_PAGES;
-use pando_abi::Permissions;
-use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
+use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::{PAGE_SIZE, Permissions};
 use serde::{Deserialize, Serialize};
 
 /// Why no cell can be made of an image.
@@ -124,12 +125,12 @@ impl MemoryImage {
                 PartImage::Segment(segment) => {
                     ensure(self.segments.get(*segment as usize).is_some_and(Option::is_some), "a mounted segment is missing")?;
                     ensure(is_system == (*segment == 0), "the system segment is not where it belongs")?;
+                    ensure(can_hold_segment(*slot as usize), "a segment is mounted where none can be")?;
                 }
                 PartImage::Private(tree) => {
                     ensure(!is_system, "the system segment is not where it belongs")?;
-                    // The last page below the hole in the address space stays empty.
-                    let end = if *slot as usize == SLOTS - 1 { TREE_PAGES - 1 } else { TREE_PAGES };
-                    self.check_tree(tree, 0, end)?;
+                    let within = |address: u64| address.saturating_sub(u64::from(*slot) * SLOT_SIZE) / PAGE_SIZE;
+                    self.check_tree(tree, within(USER_START), within(USER_END).min(TREE_PAGES))?;
                 }
             }
         }
@@ -151,5 +152,50 @@ impl MemoryImage {
             ensure(is_there, "memory holds blocks that its disk does not have")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Extent, Kind, MemoryImage, PartImage, TREE_PAGES};
+    use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
+
+    /// An image with one more part than every cell has, in a slot.
+    fn with(slot: usize, part: PartImage) -> MemoryImage {
+        let system = (SYSTEM_SLOT as u32, PartImage::Segment(0));
+        MemoryImage {
+            segments: vec![Some(Vec::new()), Some(Vec::new())],
+            spaces: vec![Some(vec![system, (slot as u32, part)])],
+            ..MemoryImage::default()
+        }
+    }
+
+    fn page(number: u64) -> PartImage {
+        PartImage::Private(vec![Extent { first: number, count: 1, permissions: 3, kind: Kind::Lazy { large: false } }])
+    }
+
+    #[test]
+    fn nothing_lies_at_the_edges_of_what_cells_own() {
+        let good = [
+            (0, page(16)),
+            (1, page(0)),
+            (SLOTS - 1, page(TREE_PAGES - 2)),
+            (1, PartImage::Segment(1)),
+            (SLOTS - 3, PartImage::Segment(1)),
+        ];
+        for (slot, part) in good {
+            assert_eq!(with(slot, part.clone()).check(0), Ok(()), "{part:?} in slot {slot}");
+        }
+        let bad = [
+            (0, page(0)),
+            (0, page(2)),
+            (0, page(15)),
+            (SLOTS - 1, page(TREE_PAGES - 1)),
+            (0, PartImage::Segment(1)),
+            (SLOTS - 1, PartImage::Segment(1)),
+        ];
+        for (slot, part) in bad {
+            assert!(with(slot, part.clone()).check(0).is_err(), "{part:?} in slot {slot}");
+        }
     }
 }

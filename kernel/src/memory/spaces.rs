@@ -15,7 +15,7 @@ use super::obstacle::Obstacle;
 use super::space::{Part, Space};
 use super::tree::{Count, Found, Tree};
 use crate::limits::{PIECE_PAGES, PIECE_TABLES};
-use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END};
+use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{BlockAddress, DiskIndex, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_machine::Root;
@@ -205,10 +205,10 @@ impl SpaceSet {
     pub fn share(&mut self, frames: &mut Frames, segment: SegmentIndex, index: SpaceIndex, address: u64) -> Result<(), Refusal> {
         self.segment(segment)?;
         let space = self.space(index)?;
-        if !address.is_multiple_of(SLOT_SIZE) || address >= USER_END {
+        let slot = (address / SLOT_SIZE) as usize;
+        if !address.is_multiple_of(SLOT_SIZE) || !can_hold_segment(slot) {
             return Err(Refusal::BadAddress);
         }
-        let slot = (address / SLOT_SIZE) as usize;
         if space.at(slot).is_some() {
             return Err(Refusal::SlotTaken);
         }
@@ -243,7 +243,12 @@ impl SpaceSet {
         }
         let end = address.checked_add(pages * PAGE_SIZE).ok_or(Refusal::BadAddress)?;
         let slot = (address / SLOT_SIZE) as usize;
-        if !address.is_multiple_of(PAGE_SIZE) || end > USER_END || slot >= SLOTS || (end - 1) / SLOT_SIZE != slot as u64 {
+        if !address.is_multiple_of(PAGE_SIZE)
+            || address < USER_START
+            || end > USER_END
+            || slot >= SLOTS
+            || (end - 1) / SLOT_SIZE != slot as u64
+        {
             return Err(Refusal::BadAddress);
         }
         let first = address % SLOT_SIZE / PAGE_SIZE;
@@ -549,6 +554,12 @@ impl SpaceSet {
             segment.tree.release(frames);
         }
     }
+}
+
+/// Whether a segment may be mounted in a slot: all of it is within what cells own, wherever in the segment there is memory.
+pub(super) fn can_hold_segment(slot: usize) -> bool {
+    let start = slot as u64 * SLOT_SIZE;
+    start >= USER_START && start + SLOT_SIZE <= USER_END
 }
 
 /// What a clone of a space mounts.

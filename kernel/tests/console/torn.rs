@@ -8,7 +8,7 @@ use pando_abi::ring::{Descriptor, ERRORS, OUTPUT};
 use pando_abi::{MapFlags, Permissions};
 use pando_kernel::Stream;
 use pando_kernel::limits::CONSOLE_BYTES;
-use pando_machine::PageCount;
+use pando_machine::{PageCount, SUPERVISOR_BASE};
 use pando_testing::lab::CODE;
 
 /// Where the page lies that may be read only, and the one that may not be touched.
@@ -31,7 +31,7 @@ fn unreadable() -> Vec<(u64, u32)> {
         (SLOT_SIZE - 1, 2),
         (1 << 47, 8),
         (1 << 63, 8),
-        (0xffff_ffff_8000_2000, 8),
+        (SUPERVISOR_BASE + 0x2000, 8),
         (u64::MAX, 1),
         (u64::MAX, 2),
         (u64::MAX - 100, 1000),

@@ -2,7 +2,7 @@
 //! Every refusal can be met, and says what is wrong; a refused call has done nothing.
 
 use crate::cell::words;
-use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SYSTEM, USER_END, VIRTUAL_REGISTERS};
+use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SLOTS, SYSTEM, USER_END, USER_START, VIRTUAL_REGISTERS};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal};
@@ -58,6 +58,9 @@ fn bad_ranges() -> Vec<(u64, u64, Refusal)> {
         (FREE, (SLOT_SIZE >> 12) + 1, BadArgument),
         (0, SLOT_SIZE >> 12 | 1, BadArgument),
         (SLOT_SIZE - 0x1000, 2, BadAddress),
+        (0, 1, BadAddress),
+        (0x2000, 1, BadAddress),
+        (USER_START - 0x1000, 2, BadAddress),
         (USER_END, 1, BadAddress),
         (USER_END - 0x1000, 2, BadAddress),
         (1 << 47, 1, BadAddress),
@@ -166,7 +169,8 @@ fn in_turn() -> Vec<(Hypercall, Wanted)> {
         (share(SEGMENT + 0x1000), Err(BadAddress)),
         (share(1 << 47), Err(BadAddress)),
         (share(SYSTEM), Err(SlotTaken)),
-        (share(0), Err(SlotTaken)),
+        (share(0), Err(BadAddress)),
+        (share((SLOTS as u64 - 1) * SLOT_SIZE), Err(BadAddress)),
         (share(SEGMENT), Ok(0)),
         (share(SEGMENT), Err(SlotTaken)),
         (Hypercall::SegmentDestroy { segment: 1 }, Err(Busy)),

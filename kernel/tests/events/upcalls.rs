@@ -6,7 +6,7 @@ use pando_abi::registers::{FIXED_FLAGS, USER_CODE, USER_DATA, cause};
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Hypercall, Registers, SavedContext};
 use pando_kernel::{CellId, End, FaultReport};
-use pando_machine::Violation;
+use pando_machine::{SUPERVISOR_BASE, Violation};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R8, R9, Rax, Rbp, Rbx, Rcx, Rdi};
 use pando_testing::lab::{CODE, DATA, Lab, repetitions};
@@ -47,7 +47,7 @@ fn raises() -> impl Iterator<Item = &'static Raise> {
 }
 
 /// A supervisor address where every machine has something.
-const SUPERVISOR: u64 = 0xffff_ffff_8000_2000;
+const SUPERVISOR: u64 = SUPERVISOR_BASE + 0x2000;
 
 /// Registers that differ from each other, with a stack pointer that leads nowhere, and RBP one that no CPU accepts.
 ///

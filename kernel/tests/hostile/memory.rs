@@ -7,18 +7,18 @@ use crate::court::{Court, Hostile, Verdict, rows};
 use Verdict::{Exits, Fault};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SYSTEM_FREE, USER_END, VIRTUAL_REGISTERS};
 use pando_abi::{Hypercall, MapFlags, Permissions};
-use pando_machine::{PHYSICAL_BASE, PageCount};
+use pando_machine::{PHYSICAL_BASE, PageCount, SUPERVISOR_BASE};
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R13, R14, R15, Rax, Rbx, Rsp};
 use pando_testing::lab::{CODE, DATA, STACK_TOP};
 
 /// Where `syscall` enters the supervisor.
-const SYSCALL_STUB: u64 = 0xffff_ffff_8000_2400;
+const SYSCALL_STUB: u64 = SUPERVISOR_BASE + 0x2400;
 
 /// Addresses that lead nowhere: nothing mapped, not a cell's, not canonical, or all of the supervisor's pages.
 fn nowhere() -> Vec<u64> {
-    let supervisor = (0..16).map(|page| 0xffff_ffff_8000_0000 + page * 0x1000);
-    let stubs = (0..70).map(|stub| 0xffff_ffff_8000_2000 + stub * 16);
+    let supervisor = (0..16).map(|page| SUPERVISOR_BASE + page * 0x1000);
+    let stubs = (0..70).map(|stub| SUPERVISOR_BASE + 0x2000 + stub * 16);
     let others = [
         0,
         8,

@@ -6,6 +6,7 @@ use crate::court::{Court, Hostile, Verdict};
 use pando_abi::Hypercall;
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::memory::CURRENT_SPACE;
+use pando_machine::SUPERVISOR_BASE;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R14, Rax, Rbx};
 use pando_testing::lab::{CODE, DATA, repetitions};
@@ -18,7 +19,7 @@ fn word(random: &mut fastrand::Rng) -> u64 {
         2 => random.u64(0..0x100),
         3 => CODE + random.u64(0..0x400),
         4 => DATA + random.u64(0..0x4_0000),
-        5 => 0xffff_ffff_8000_0000 + random.u64(0..0x1_0000),
+        5 => SUPERVISOR_BASE + random.u64(0..0x1_0000),
         6 => VIRTUAL_REGISTERS + random.u64(0..0x5000),
         7 => 1 << random.u8(0..64),
         8 => random.u64(0..1 << 20) << 32 | random.u64(0..1 << 20),

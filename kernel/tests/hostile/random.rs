@@ -4,6 +4,7 @@
 use crate::court::{Court, Hostile, Verdict};
 use pando_abi::Registers;
 use pando_abi::virtual_registers::Control;
+use pando_machine::SUPERVISOR_BASE;
 use pando_testing::lab::{CODE, DATA, repetitions};
 
 /// Bytes of a random program.
@@ -65,7 +66,7 @@ fn word(random: &mut fastrand::Rng) -> u64 {
         1 => 0x7e,
         2 => DATA + random.u64(0..0x1000),
         3 => CODE + random.u64(0..LENGTH as u64),
-        4 => 0xffff_ffff_8000_0000 + random.u64(0..0x1_0000),
+        4 => SUPERVISOR_BASE + random.u64(0..0x1_0000),
         5 => 1 << random.u8(0..64),
         6 => *random.choice(&[0x1b, 0x23, 0x2b, 0x33]).expect("there are some"),
         _ => random.u64(..),

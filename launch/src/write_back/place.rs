@@ -8,7 +8,7 @@ use pando_image::Replaced;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timestamps, fchmod, fsync, futimens, mkdirat, openat, openat2, statat, unlinkat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -41,10 +41,15 @@ pub(super) struct Place {
     pub(super) name: OsString,
 }
 
+/// How often a path is resolved again because something was renamed meanwhile.
+const RENAMED_MEANWHILE: u32 = 100;
+
 /// Opens a directory that lies below another, whatever the path says.
 pub(super) fn below(directory: &OwnedFd, path: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(directory, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)
+    let open = || openat2(directory, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve);
+    // Linux asks to try again where something was renamed meanwhile; who renames without end is refused.
+    (0..RENAMED_MEANWHILE).map(|_| retry_on_intr(open)).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
 }
 
 impl Place {

@@ -9,7 +9,7 @@ use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, Timestamps, Uid, fchmod, fchown, fsync, ftruncate, futimens, openat, renameat, symlinkat, unlinkat,
     utimensat,
 };
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, pwrite, retry_on_intr};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -103,7 +103,7 @@ impl Replacement {
             return Err(Errno::FBIG);
         }
         while !bytes.is_empty() {
-            let written = pwrite(&self.file, bytes, offset)?;
+            let written = retry_on_intr(|| pwrite(&self.file, bytes, offset))?;
             offset += written as u64;
             bytes = &bytes[written..];
         }
@@ -116,14 +116,14 @@ impl Replacement {
     /// The host refuses; what was there before still is.
     pub(super) fn finish(self, replaced: &Replaced) -> Result<(), Errno> {
         let Replacement { temporary, file, before, size, permissions, times, .. } = self;
-        ftruncate(&file, size)?;
+        retry_on_intr(|| ftruncate(&file, size))?;
         if let Some(before) = before {
             // The owner stays, where the caller may see to that: who owns a file is not the cell's to say.
             let _ = fchown(&file, Some(Uid::from_raw(before.st_uid)), Some(Gid::from_raw(before.st_gid)));
         }
         fchmod(&file, Mode::from_raw_mode(permissions & PERMISSIONS))?;
         futimens(&file, &times)?;
-        fsync(&file)?;
+        retry_on_intr(|| fsync(&file))?;
         replaced.is_new(&File::from(file));
         temporary.finish(replaced)
     }

@@ -53,7 +53,7 @@ fn add_native(mut entry: kvm_cpuid_entry2) -> kvm_cpuid_entry2 {
 
 /// The CPUID that cells see.
 pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
-    let offered = system.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(HostError::kvm("list CPU features"))?;
+    let offered = HostError::kvm("list CPU features", || system.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES))?;
     let software = virtualization() == Virtualization::Software;
     let known = VECTOR_FEATURES | if software { PROTECTION_KEYS } else { 0 };
     let features =

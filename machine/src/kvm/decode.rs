@@ -87,7 +87,8 @@ fn from_stub(arena: &Arena, vcpu: usize, stub: Stub, context: &mut Context, omit
     context.pending = crate::Pending::default();
     match stub {
         Stub::Syscall => syscall(context),
-        Stub::Unexpected => Exit::Violation(Violation::CodeSegment),
+        Stub::Compatibility => Exit::Violation(Violation::CompatibilitySyscall),
+        Stub::Unexpected => machine("it ran a stub that nothing leads to"),
         Stub::Exception(vector) => from_frame(arena, vcpu, vector, context, omit),
     }
 }
@@ -118,9 +119,13 @@ fn from_frame(arena: &Arena, vcpu: usize, vector: u8, context: &mut Context, omi
     context.registers.rflags = rflags;
     context.registers.rsp = rsp;
     if code & 3 == 0 {
-        // A single step that `syscall` carried into its stub is the only way to raise anything at CPL 0.
+        // Of 64-bit code, a single step that `syscall` carried into its stub is the only way to raise anything at CPL 0.
         if vector == DEBUG && rip == SYSCALL_ENTRY {
             return syscall(context);
+        }
+        // Nested on a CPU of AMD's, nothing is mapped where `syscall` from 32-bit code leads.
+        if stub_at(rip) == Some(Stub::Compatibility) {
+            return Exit::Violation(Violation::CompatibilitySyscall);
         }
         return Exit::Violation(Violation::Supervisor { vector });
     }

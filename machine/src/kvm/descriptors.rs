@@ -61,10 +61,14 @@ pub(super) fn user_code() -> kvm_segment {
     kvm_segment { selector: USER_CODE as u16, type_: 11, dpl: 3, l: 1, s: 1, present: 1, g: 1, limit: u32::MAX, ..Default::default() }
 }
 
-/// The data segment that cells use, based at `base`.
-pub(super) fn user_data(base: u64) -> kvm_segment {
-    kvm_segment { base, selector: USER_DATA as u16, type_: 3, dpl: 3, db: 1, s: 1, present: 1, g: 1, limit: u32::MAX, ..Default::default() }
+/// The stack segment that cells run with.
+pub(super) fn user_data() -> kvm_segment {
+    kvm_segment { selector: USER_DATA as u16, type_: 3, dpl: 3, db: 1, s: 1, present: 1, g: 1, limit: u32::MAX, ..Default::default() }
 }
+
+/// What the null selector loads, at base 0: as Linux has it in DS, ES, FS and GS of its 64-bit programs.
+pub(super) const NULL: kvm_segment =
+    kvm_segment { base: 0, limit: 0, selector: 0, type_: 0, present: 0, dpl: 0, db: 0, s: 0, l: 0, g: 0, avl: 0, unusable: 1, padding: 0 };
 
 /// What the task register holds for a TSS at `base`.
 pub(super) fn task_segment(base: u64) -> kvm_segment {

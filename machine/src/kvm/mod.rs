@@ -8,6 +8,7 @@ mod cpuid;
 mod decode;
 mod descriptors;
 mod registers;
+mod selectors;
 mod signals;
 mod slots;
 mod supervisor;
@@ -15,8 +16,10 @@ mod system;
 mod timer;
 mod vcpu;
 
+pub(crate) use supervisor::COMPATIBILITY_ENTRY;
 pub use system::{Probe, Virtualization};
 
+use crate::retry::retry;
 use crate::{Arena, HostError, Machine, Nanos, PageCount, Stretch, Time, Vcpu};
 use kvm_bindings::{KVM_CAP_DISABLE_QUIRKS2, kvm_enable_cap, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm as System, VmFd};
@@ -64,6 +67,10 @@ impl Omit {
     pub const STAMP: Omit = Omit(1 << 6);
     /// Line 8: a vCPU is set up anew after an exit that it cannot resume from.
     pub const RESET: Omit = Omit(1 << 7);
+    /// Line 6: DS, ES, FS and GS are null at every entry.
+    pub const SELECTORS: Omit = Omit(1 << 8);
+    /// Line 2: code of user pages is not executed at CPL 0.
+    pub const SMEP: Omit = Omit(1 << 9);
 
     pub(crate) fn leaves_out(self, line: Omit) -> bool {
         self.0 & line.0 != 0
@@ -105,7 +112,7 @@ impl Kvm {
         let supervisor = supervisor::Supervisor::lay_out(&arena, config.vcpus, config.omit);
         let cpuid = cpuid::for_cells(&system)?;
         let fds: Vec<_> =
-            (0..config.vcpus as u64).map(|id| vm.create_vcpu(id).map_err(HostError::kvm("create a vCPU"))).collect::<Result<_, _>>()?;
+            (0..config.vcpus as u64).map(|id| HostError::kvm("create a vCPU", || vm.create_vcpu(id))).collect::<Result<_, _>>()?;
         let clock = timer::calibrate(&fds)?;
         let supervisor_entry = supervisor.root_entry();
         let shared =
@@ -129,10 +136,10 @@ impl Kvm {
 }
 
 fn create_vm(system: &System) -> Result<VmFd, HostError> {
-    let vm = system.create_vm().map_err(HostError::kvm("create a VM"))?;
-    vm.set_tss_address(TSS_ADDRESS).map_err(HostError::kvm("place KVM's TSS"))?;
+    let vm = HostError::kvm("create a VM", || system.create_vm())?;
+    HostError::kvm("place KVM's TSS", || vm.set_tss_address(TSS_ADDRESS))?;
     let quirks = kvm_enable_cap { cap: KVM_CAP_DISABLE_QUIRKS2, args: [QUIRK_PATCH_HYPERCALL, 0, 0, 0], ..Default::default() };
-    vm.enable_cap(&quirks).map_err(|_| HostError::KvmLacks("KVM_CAP_DISABLE_QUIRKS2"))?;
+    retry(|| vm.enable_cap(&quirks)).map_err(|_| HostError::KvmLacks("KVM_CAP_DISABLE_QUIRKS2"))?;
     system::exit_on_bus_locks(&vm)?;
     Ok(vm)
 }
@@ -172,7 +179,7 @@ impl Machine for Kvm {
                 userspace_addr: page.host_address(),
             };
             // SAFETY: the page is mapped as long as `self`, the slot is gone when the loop ends, and no table ever names guest address 0.
-            unsafe { self.shared.vm.set_user_memory_region(region) }.map_err(HostError::kvm("flush KVM's shadow tables"))?;
+            HostError::kvm("flush KVM's shadow tables", || unsafe { self.shared.vm.set_user_memory_region(region) })?;
         }
         Ok(())
     }

@@ -4,15 +4,18 @@
 use super::supervisor::{COMPATIBILITY_ENTRY, SYSCALL_ENTRY, Supervisor};
 use super::{Omit, descriptors};
 use crate::context::QueuedException;
+use crate::retry::retry;
 use crate::{Context, HostError, Pending};
-use kvm_bindings::{KVM_VCPUEVENT_VALID_SHADOW, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_vcpu_events, kvm_xcr, kvm_xcrs};
+use kvm_bindings::{KVM_VCPUEVENT_VALID_SHADOW, Msrs, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events, kvm_xcr, kvm_xcrs};
 use kvm_ioctls::VcpuFd;
 use pando_abi::Registers;
 
 /// PG WP NE ET MP PE.
 const CR0: u64 = 0x8005_0033;
-/// PAE OSFXSR OSXMMEXCPT UMIP FSGSBASE SMEP. Never SMAP: it makes `iretq` at CPL 3 fault on some machines.
-const CR4: u64 = 0x620 | 1 << 11 | 1 << 16 | 1 << 20;
+/// PAE OSFXSR OSXMMEXCPT UMIP FSGSBASE. Never SMAP: it makes `iretq` at CPL 3 fault on some machines.
+const CR4: u64 = 0x620 | 1 << 11 | 1 << 16;
+/// In CR4: no code of user pages at CPL 0 (line 2).
+const SMEP: u64 = 1 << 20;
 /// In CR4: XSAVE is switched on.
 const OSXSAVE: u64 = 1 << 18;
 /// SCE LME LMA NXE.
@@ -29,19 +32,34 @@ const MSR_PLATFORM_INFO: u32 = 0xce;
 const MSR_MISC_FEATURES: u32 = 0x140;
 
 /// The system registers that every context of a vCPU shares, taken from those KVM starts with.
-pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor, vector_features: Option<u64>) -> kvm_sregs {
+pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor, vector_features: Option<u64>, omit: Omit) -> kvm_sregs {
     from.cs = descriptors::user_code();
-    let data = descriptors::user_data(0);
-    (from.ss, from.ds, from.es, from.fs, from.gs) = (data, data, data, data, data);
+    from.ss = descriptors::user_data();
+    (from.ds, from.es, from.fs, from.gs) = (descriptors::NULL, descriptors::NULL, descriptors::NULL, descriptors::NULL);
     from.tr = supervisor.task(vcpu);
-    from.ldt = kvm_segment { unusable: 1, ..Default::default() };
+    from.ldt = descriptors::NULL;
     (from.gdt.base, from.gdt.limit) = supervisor.gdt(vcpu);
     (from.idt.base, from.idt.limit) = supervisor.idt();
     (from.cr0, from.cr4, from.efer) = (CR0, CR4, EFER);
+    if !omit.leaves_out(Omit::SMEP) {
+        from.cr4 |= SMEP;
+    }
     if vector_features.is_some() {
         from.cr4 |= OSXSAVE;
     }
     from
+}
+
+/// Whether a vCPU, whose CPUID is set, can be kept from executing user pages at CPL 0. What KVM lists does not say: where it works in software it leaves the
+/// feature out, and enforces it.
+///
+/// # Errors
+/// KVM does not show the vCPU's registers.
+pub(super) fn has_smep(fd: &VcpuFd) -> Result<bool, HostError> {
+    let read = || HostError::kvm("read the vCPU's registers", || fd.get_sregs());
+    let mut sregs = read()?;
+    sregs.cr4 |= SMEP;
+    Ok(retry(|| fd.set_sregs(&sregs)).is_ok() && read()?.cr4 & SMEP != 0)
 }
 
 /// Sets the registers that stay.
@@ -59,7 +77,7 @@ pub(super) fn set_fixed(fd: &VcpuFd, vector_features: Option<u64>) -> Result<(),
     ]
     .map(|(index, data)| kvm_msr_entry { index, data, ..Default::default() });
     let msrs = Msrs::from_entries(&entries).expect("six entries fit");
-    let taken = fd.set_msrs(&msrs).map_err(HostError::kvm("set the vCPU's MSRs"))?;
+    let taken = HostError::kvm("set the vCPU's MSRs", || fd.set_msrs(&msrs))?;
     // The last two switch CPUID faulting on; where they are missing KVM answers the instruction from the same table.
     if taken < 4 {
         return Err(HostError::KvmLacks("the MSRs of `syscall`"));
@@ -67,7 +85,7 @@ pub(super) fn set_fixed(fd: &VcpuFd, vector_features: Option<u64>) -> Result<(),
     let Some(vector_features) = vector_features else { return Ok(()) };
     let mut xcrs = kvm_xcrs { nr_xcrs: 1, ..Default::default() };
     xcrs.xcrs[0] = kvm_xcr { xcr: 0, value: vector_features, ..Default::default() };
-    fd.set_xcrs(&xcrs).map_err(HostError::kvm("set the vCPU's XCR0"))
+    HostError::kvm("set the vCPU's XCR0", || fd.set_xcrs(&xcrs))
 }
 
 /// The general registers as KVM loads them: flags are rebuilt, never taken.

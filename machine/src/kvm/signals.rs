@@ -48,9 +48,8 @@ pub(super) fn install() -> Result<(), HostError> {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as usize;
         // SAFETY: the handler is async-signal-safe: it reads and writes thread-local words that need no initialisation.
-        if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
-            return Err(HostError::os("install a signal handler"));
-        }
+        let install = || unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+        HostError::os("install a signal handler", install)?;
     }
     Ok(())
 }

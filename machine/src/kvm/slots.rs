@@ -63,7 +63,7 @@ impl Slots {
             };
             // SAFETY: 1. the range lies in the arena's mapping, for it ends at or before the arena's end; 2. the mapping outlives the VM: `Shared` drops its VM before
             // its arena; 3. no other slot has this number or overlaps it: both grow with each slot, under the lock.
-            unsafe { vm.set_user_memory_region(region) }.map_err(HostError::kvm("give memory to the VM"))?;
+            HostError::kvm("give memory to the VM", || unsafe { vm.set_user_memory_region(region) })?;
             provided.slots += 1;
             provided.stretches += count;
         }

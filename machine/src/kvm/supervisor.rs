@@ -2,7 +2,7 @@
 //! What lies at CPL 0: descriptor tables, stacks, and stubs that do nothing but exit.
 //!
 //! It may be *emulated* there at a microsecond per instruction, so a stub is one `out`. Everything lies in stretch 0 of the arena, mapped without
-//! the user bit at [`BASE`] in slot 511 of every root:
+//! the user bit at [`SUPERVISOR_BASE`] in slot 511 of every root:
 //!
 //! ```text
 //! frame 1   IDT                        frame 8 + 3n   GDT of vCPU n
@@ -11,12 +11,10 @@
 //! ```
 
 use super::{Omit, descriptors};
-use crate::{Arena, EntryIndex, FRAME_SIZE, FrameId};
+use crate::{Arena, EntryIndex, FRAME_SIZE, FrameId, SUPERVISOR_BASE};
 use kvm_bindings::kvm_segment;
 use pando_abi::hypercall::PORT;
-
-/// Supervisor address of frame 0.
-pub(super) const BASE: u64 = 0xffff_ffff_8000_0000;
+use pando_abi::layout::USER_START;
 
 const IDT: FrameId = FrameId(1);
 const STUBS: FrameId = FrameId(2);
@@ -40,7 +38,7 @@ const SUPERVISOR_PAGE: u64 = 0b110_0011;
 const NO_EXECUTE: u64 = 1 << 63;
 
 const fn address(frame: FrameId) -> u64 {
-    BASE + frame.0 as u64 * FRAME_SIZE as u64
+    SUPERVISOR_BASE + frame.0 as u64 * FRAME_SIZE as u64
 }
 
 const fn stub(number: u64) -> u64 {
@@ -54,16 +52,22 @@ pub(super) enum Stub {
     Exception(u8),
     /// The entry of `syscall`.
     Syscall,
+    /// The entry of `syscall` from 32-bit code, or the address that is left of it: no cell goes on from there.
+    Compatibility,
     /// Another: no cell gets there.
     Unexpected,
 }
 
 /// The stub that `rip` lies in. `None`: none.
 pub(super) fn stub_at(rip: u64) -> Option<Stub> {
+    if rip == TRUNCATED_ENTRY {
+        return Some(Stub::Compatibility);
+    }
     let offset = rip.checked_sub(address(STUBS)).filter(|offset| *offset < FRAME_SIZE as u64)?;
     Some(match offset / STUB_SIZE {
         vector @ 0..VECTORS => Stub::Exception(vector as u8),
         SYSCALL_STUB => Stub::Syscall,
+        COMPATIBILITY_STUB => Stub::Compatibility,
         _ => Stub::Unexpected,
     })
 }
@@ -71,7 +75,10 @@ pub(super) fn stub_at(rip: u64) -> Option<Stub> {
 /// Where 64-bit `syscall` goes.
 pub(super) const SYSCALL_ENTRY: u64 = stub(SYSCALL_STUB);
 /// Where `syscall` from compatibility mode goes.
-pub(super) const COMPATIBILITY_ENTRY: u64 = stub(COMPATIBILITY_STUB);
+pub(crate) const COMPATIBILITY_ENTRY: u64 = stub(COMPATIBILITY_STUB);
+/// Where it goes if KVM drops the address's upper half.
+const TRUNCATED_ENTRY: u64 = COMPATIBILITY_ENTRY & u32::MAX as u64;
+const _: () = assert!(TRUNCATED_ENTRY < USER_START, "a cell can have memory there");
 
 /// The frame and offset of a supervisor address in a vCPU's exception stack. `None`: it is elsewhere.
 pub(super) fn in_stack(vcpu: usize, pointer: u64) -> Option<(FrameId, usize)> {
@@ -117,7 +124,7 @@ impl Supervisor {
             used.extend([gdt, tss, stack].map(|frame| (frame, NO_EXECUTE)));
         }
         for (level, [upper, lower]) in [(3, [TABLES[0], TABLES[1]]), (2, [TABLES[1], TABLES[2]])] {
-            arena.store(upper, EntryIndex::of(BASE, level), lower.address() | SUPERVISOR_PAGE);
+            arena.store(upper, EntryIndex::of(SUPERVISOR_BASE, level), lower.address() | SUPERVISOR_PAGE);
         }
         for (frame, execution) in used {
             arena.store(TABLES[2], EntryIndex::of(address(frame), 1), frame.address() | SUPERVISOR_PAGE | execution);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the host's KVM is, and the settings that `kvm-ioctls` has no words for.
 
+use super::{cpuid, registers};
 use crate::HostError;
+use crate::retry::retry;
 use kvm_bindings::{KVM_BUS_LOCK_DETECTION_EXIT, KVM_CAP_X86_BUS_LOCK_EXIT, KVMIO, kvm_enable_cap};
 use kvm_ioctls::{Cap, Kvm as System, VmFd};
 use std::io::ErrorKind;
@@ -12,7 +14,7 @@ ioctl_io_nr!(KVM_SET_NR_MMU_PAGES, KVMIO, 0x44);
 
 /// Opens `/dev/kvm` and checks that it has what the machine needs.
 pub(super) fn open() -> Result<System, HostError> {
-    let system = System::new().map_err(|error| {
+    let system = retry(System::new).map_err(|error| {
         let source = std::io::Error::from(error);
         match source.kind() {
             ErrorKind::NotFound => HostError::NoKvm,
@@ -34,8 +36,8 @@ pub(super) fn open() -> Result<System, HostError> {
 /// Sets how many shadow page tables KVM may keep.
 pub(super) fn limit_shadow_tables(vm: &VmFd, tables: u64) -> Result<(), HostError> {
     // SAFETY: the call takes a number and touches no memory of ours.
-    let result = unsafe { ioctl_with_val(vm, KVM_SET_NR_MMU_PAGES(), tables) };
-    if result == 0 { Ok(()) } else { Err(HostError::os("set the number of KVM's shadow tables")) }
+    let limit = || unsafe { ioctl_with_val(vm, KVM_SET_NR_MMU_PAGES(), tables) };
+    HostError::os("set the number of KVM's shadow tables", limit)
 }
 
 /// Makes split locks exit, where the CPU can tell: they slow every core down, and an exit makes the one who does it pay.
@@ -46,7 +48,7 @@ pub(super) fn exit_on_bus_locks(vm: &VmFd) -> Result<(), HostError> {
     }
     let capability =
         kvm_enable_cap { cap: KVM_CAP_X86_BUS_LOCK_EXIT, args: [u64::from(KVM_BUS_LOCK_DETECTION_EXIT), 0, 0, 0], ..Default::default() };
-    vm.enable_cap(&capability).map_err(HostError::kvm("make bus locks exit"))
+    HostError::kvm("make bus locks exit", || vm.enable_cap(&capability))
 }
 
 /// Fills `bytes` from the host's random generator.
@@ -81,6 +83,8 @@ pub struct Probe {
     pub api_version: i32,
     /// How many vCPUs a VM may have.
     pub max_vcpus: usize,
+    /// Whether code of user pages is kept from CPL 0 (SMEP): without it no machine can be made.
+    pub smep: bool,
     /// Whether `cpuid` can be made to fault in cells, so that their libOS answers it.
     pub cpuid_faulting: bool,
     /// Whether split locks exit.
@@ -97,14 +101,17 @@ impl Probe {
     pub fn host() -> Result<Probe, HostError> {
         const MSR_PLATFORM_INFO: u32 = 0xce;
         let system = open()?;
-        let vm = system.create_vm().map_err(HostError::kvm("create a VM"))?;
-        let vcpu = vm.create_vcpu(0).map_err(HostError::kvm("create a vCPU"))?;
+        let vm = HostError::kvm("create a VM", || system.create_vm())?;
+        let vcpu = HostError::kvm("create a vCPU", || vm.create_vcpu(0))?;
+        let cpuid = cpuid::for_cells(&system)?;
+        HostError::kvm("set the vCPU's CPUID", || vcpu.set_cpuid2(&cpuid))?;
         let features = system.get_msr_feature_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
         let listed = system.get_msr_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
         Ok(Probe {
             virtualization: virtualization(),
             api_version: system.get_api_version(),
             max_vcpus: system.get_max_vcpus(),
+            smep: registers::has_smep(&vcpu)?,
             cpuid_faulting: features || listed,
             bus_lock_exits: vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT)) & KVM_BUS_LOCK_DETECTION_EXIT as i32 != 0,
             tsc_khz: vcpu.get_tsc_khz().unwrap_or(0),

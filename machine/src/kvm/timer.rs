@@ -27,7 +27,7 @@ pub(super) fn now(clock: &Time) -> Nanos {
 
 /// Makes the vCPUs' TSCs equal to the host's, checks it, and starts the clock.
 pub(super) fn calibrate(vcpus: &[VcpuFd]) -> Result<Time, HostError> {
-    let kilohertz = vcpus[0].get_tsc_khz().map_err(HostError::kvm("read the TSC's frequency"))?;
+    let kilohertz = HostError::kvm("read the TSC's frequency", || vcpus[0].get_tsc_khz())?;
     let frequency = u64::from(kilohertz) * 1000;
     if frequency == 0 {
         return Err(HostError::KvmLacks("a TSC of known frequency"));
@@ -60,7 +60,7 @@ fn align(vcpu: &VcpuFd, frequency: u64) -> Result<(), HostError> {
     let entry = kvm_msr_entry { index: MSR_TSC, ..Default::default() };
     let mut msrs = Msrs::from_entries(&[entry]).expect("one entry fits");
     let before = tsc();
-    vcpu.get_msrs(&mut msrs).map_err(HostError::kvm("read the vCPU's TSC"))?;
+    HostError::kvm("read the vCPU's TSC", || vcpu.get_msrs(&mut msrs))?;
     let after = tsc();
     let guest = msrs.as_slice()[0].data;
     let slack = frequency / 1000;
@@ -92,9 +92,8 @@ impl Deadline {
         event.sigev_notify_thread_id = unsafe { libc::gettid() };
         let mut timer: libc::timer_t = std::ptr::null_mut();
         // SAFETY: both pointers are to live values of the types that the call wants.
-        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) } != 0 {
-            return Err(HostError::os("create a timer"));
-        }
+        let create = || unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
+        HostError::os("create a timer", create)?;
         self.timer = Some(timer);
         Ok(())
     }

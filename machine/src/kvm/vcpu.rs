@@ -4,7 +4,7 @@
 use super::decode::{Raw, decode};
 use super::supervisor::Supervisor;
 use super::timer::Deadline;
-use super::{Omit, Shared, cpuid, registers, signals};
+use super::{Omit, Shared, cpuid, registers, selectors, signals};
 use crate::context::Violation;
 use crate::{Context, Exception, Exit, HostError, Interrupter, Nanos, Root, Vcpu, VectorState};
 use kvm_bindings::{
@@ -62,10 +62,13 @@ struct Varying {
 impl KvmVcpu {
     /// Makes a vCPU ready to run contexts.
     pub(super) fn new(fd: VcpuFd, index: usize, supervisor: &Supervisor, cpuid: &CpuId, shared: Arc<Shared>) -> Result<KvmVcpu, HostError> {
-        fd.set_cpuid2(cpuid).map_err(HostError::kvm("set the vCPU's CPUID"))?;
-        let fresh = fd.get_sregs().map_err(HostError::kvm("read the vCPU's registers"))?;
+        HostError::kvm("set the vCPU's CPUID", || fd.set_cpuid2(cpuid))?;
+        if !registers::has_smep(&fd)? {
+            return Err(HostError::CpuLacks("SMEP"));
+        }
+        let fresh = HostError::kvm("read the vCPU's registers", || fd.get_sregs())?;
         let vector_features = cpuid::vector_features(cpuid);
-        let base = registers::base(fresh, index, supervisor, vector_features);
+        let base = registers::base(fresh, index, supervisor, vector_features, shared.omit);
         let vcpu = KvmVcpu {
             fd,
             index,
@@ -87,7 +90,7 @@ impl KvmVcpu {
         let mut sregs = self.base;
         // Long mode wants some table; contexts bring their own.
         sregs.cr3 = crate::PHYSICAL_BASE;
-        self.fd.set_sregs(&sregs).map_err(HostError::kvm("set the vCPU's registers"))?;
+        HostError::kvm("set the vCPU's registers", || self.fd.set_sregs(&sregs))?;
         registers::set_fixed(&self.fd, self.vector_features)
     }
 
@@ -149,7 +152,9 @@ impl KvmVcpu {
         context.fault_address = synced.sregs.cr2;
         context.pending = registers::store_pending(&synced.events);
         let code = synced.sregs.cs.selector;
-        self.loaded = (u64::from(code) == USER_CODE).then_some(Varying {
+        let as_loaded =
+            u64::from(code) == USER_CODE && (self.shared.omit.leaves_out(Omit::SELECTORS) || selectors::are_null(&synced.sregs));
+        self.loaded = as_loaded.then_some(Varying {
             cr3: synced.sregs.cr3,
             fs_base: context.fs_base,
             gs_base: context.gs_base,
@@ -191,6 +196,11 @@ impl KvmVcpu {
 
     /// Runs a loadable context until its next exit.
     fn run_once(&mut self, root: Root, context: &mut Context, deadline: Nanos) -> Exit {
+        if !self.shared.omit.leaves_out(Omit::SELECTORS)
+            && let Err(error) = selectors::clear()
+        {
+            return Exit::Violation(Violation::Machine { reason: format!("the host did not clear selectors: {error}") });
+        }
         self.load(root, context);
         let outcome = {
             // Before the timer is armed: its signal may come at once.
@@ -273,7 +283,7 @@ impl Vcpu for KvmVcpu {
     }
 
     fn save_vector(&mut self) -> Result<VectorState, HostError> {
-        let area = self.fd.get_xsave().map_err(HostError::kvm("read the vector registers"))?;
+        let area = HostError::kvm("read the vector registers", || self.fd.get_xsave())?;
         Ok(VectorState::from_words(area.region))
     }
 
@@ -298,7 +308,7 @@ impl Vcpu for KvmVcpu {
             area.region[GIVEN.0] |= GIVEN.1;
         }
         // SAFETY: without AMX, which no cell has, the area that KVM reads is not larger than `kvm_xsave`.
-        unsafe { self.fd.set_xsave(&area) }.map_err(HostError::kvm("load the vector registers"))
+        HostError::kvm("load the vector registers", || unsafe { self.fd.set_xsave(&area) })
     }
 
     fn interrupter(&self) -> Arc<dyn Interrupter> {

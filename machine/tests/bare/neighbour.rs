@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell that must not feel what others do: after each of their runs it goes next on the same vCPU and reports, from the inside, everything it has.
 
-use super::{Bare, CODE, DATA, READ_ONLY, TABLE, is_nested};
+use super::{Bare, CODE, DATA, READ_ONLY, TABLE};
 use pando_machine::{Context, EntryIndex, Exit, FRAME_SIZE, FrameId, Machine, Root, SUPERVISOR_SLOT, VectorState};
 use std::time::Duration;
 
@@ -108,6 +108,7 @@ impl Neighbour {
         let exit = neighbour.run(bare, &mut neighbour.context.clone());
         assert_eq!(exit, Exit::Hypercall, "the neighbour on a fresh machine");
         neighbour.selectors = neighbour.words(bare)[19..].try_into().expect("six words");
+        assert_eq!(neighbour.selectors[2..], [0; 4], "DS, ES, FS and GS on a fresh machine");
         neighbour
     }
 
@@ -159,10 +160,8 @@ impl Neighbour {
         same(&words[..16], &registers[..16], "the neighbour's general registers, seen from inside")?;
         same(&words[16], &FLAGS, "the neighbour's flags, seen from inside")?;
         same(&words[17..19], &[self.context.fs_base, self.context.gs_base], "the neighbour's bases, seen from inside")?;
-        // Nested, CS and SS are the host's own whatever was loaded, and the others stay as the last cell left them: KVM does not know them. Nothing
-        // depends on their values in 64-bit mode.
-        let known = if is_nested() { 2 } else { 6 };
-        same(&words[19..19 + known], &self.selectors[..known], "the neighbour's selectors, seen from inside")?;
+        // Nested, CS and SS are the host's own whatever was loaded.
+        same(&words[19..25], &self.selectors[..], "the neighbour's selectors, seen from inside")?;
         let mut saved = bare.content(self.saved);
         if !has_xsave(bare) {
             // FXSAVE has no header: it saves x87 and SSE.

@@ -4,7 +4,7 @@
 use super::neighbour::Neighbour;
 use super::{Bare, CODE, DATA};
 use pando_machine::kvm::Omit;
-use pando_machine::{Context, Exception, Exit, FRAME_SIZE, FrameId, Machine, Violation};
+use pando_machine::{Context, Exception, Exit, FRAME_SIZE, FrameId, Machine, SUPERVISOR_BASE, Violation};
 use std::time::Duration;
 
 /// What an attack may come to.
@@ -145,7 +145,7 @@ pub fn is_clear(violation: &Violation) -> bool {
 
 /// Stack pointers that lead nowhere good: nothing there, read-only, misaligned, not canonical, and all of the supervisor's pages.
 pub fn wild_stacks() -> Vec<u64> {
-    let supervisor = (0..12).map(|page| 0xffff_ffff_8000_0800 + page * 0x1000);
+    let supervisor = (0..12).map(|page| SUPERVISOR_BASE + 0x800 + page * 0x1000);
     let others = [0, 8, DATA + 0xf01, CODE + 0x100, 0x7fff_ffff_fff8, 1 << 47, 1 << 63, 0xffff_8000_0000_0000, u64::MAX - 7, u64::MAX];
     others.into_iter().chain(supervisor).collect()
 }

@@ -2,7 +2,7 @@
 //! The context contract on KVM, line by line, with nothing above the machine.
 
 use crate::bare::{Bare, CODE, DATA, TABLE, is_nested, is_nested_on_amd};
-use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Root, Violation};
+use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Root, SUPERVISOR_BASE, Violation};
 use std::time::Duration;
 
 fn exception(vector: u8, error: u64, address: u64) -> Exit {
@@ -60,7 +60,7 @@ fn other_uses_of_the_port_end_the_cell_and_leave_nothing_to_the_next() {
 #[test]
 fn syscall_leaves_past_its_instruction_whatever_flags_and_stack_say() {
     let mut bare = Bare::new();
-    for (rsp, rflags) in [(DATA + 0xf00, 0), (0xffff_ffff_8000_9800, 0x100), (0x7f00_0000_0000, 0x100), (0, 0x4_0000)] {
+    for (rsp, rflags) in [(DATA + 0xf00, 0), (SUPERVISOR_BASE + 0x9800, 0x100), (0x7f00_0000_0000, 0x100), (0, 0x4_0000)] {
         let mut context = bare.start(b"\x0f\x05");
         context.registers.rsp = rsp;
         context.registers.rflags = rflags;
@@ -89,11 +89,11 @@ fn the_supervisor_half_is_out_of_reach() {
     let mut bare = Bare::new();
     for page in 0..16 {
         let mut context = bare.start(b"\x48\xc7\x00\x07\x00\x00\x00");
-        context.registers.rax = 0xffff_ffff_8000_0000 + page * 4096;
+        context.registers.rax = SUPERVISOR_BASE + page * 4096;
         let exit = bare.run(&mut context);
         assert!(matches!(exit, Exit::Exception(Exception { vector: 14, .. })), "page {page}: {exit:?}");
         let mut context = bare.start(b"\xff\xe0");
-        context.registers.rax = 0xffff_ffff_8000_0000 + page * 4096;
+        context.registers.rax = SUPERVISOR_BASE + page * 4096;
         let exit = bare.run(&mut context);
         assert!(matches!(exit, Exit::Exception(Exception { vector: 14, .. })), "page {page}: {exit:?}");
     }
@@ -102,7 +102,7 @@ fn the_supervisor_half_is_out_of_reach() {
 #[test]
 fn a_context_with_a_supervisor_address_is_never_loaded() {
     let mut bare = Bare::new();
-    for (rip, base) in [(0xffff_ffff_8000_2000, 0), (CODE, 0x8000_0000_0000_0000), (1 << 47, 0)] {
+    for (rip, base) in [(SUPERVISOR_BASE + 0x2000, 0), (CODE, 0x8000_0000_0000_0000), (1 << 47, 0)] {
         let mut context = Context { fs_base: base, ..Context::at(rip) };
         assert_eq!(bare.run(&mut context), Exit::Violation(Violation::BadContext));
     }
@@ -123,8 +123,8 @@ fn no_selector_leads_out_of_64_bit_user_code() {
         let (exit, context) = bare.run_code(&code);
         let stays = selector | 3 == 0x2b && exit == Exit::Syscall && context.registers.rip == CODE + 22;
         let refused = matches!(exit, Exit::Exception(_) | Exit::Violation(Violation::CodeSegment));
-        // 32-bit code may make system calls there, and KVM leads them to half an address; that ends the cell, too.
-        let refused = refused || is_nested_on_amd() && matches!(exit, Exit::Violation(Violation::Supervisor { vector: 14 }));
+        // 32-bit code is there, and makes a system call; that ends the cell, too.
+        let refused = refused || is_nested_on_amd() && exit == Exit::Violation(Violation::CompatibilitySyscall);
         assert!(stays || refused, "selector {selector:#x}: {exit:?} at {:#x}", context.registers.rip);
         // The machine is as before.
         assert_eq!(bare.run_code(b"\xe6\x7e").0, Exit::Hypercall);

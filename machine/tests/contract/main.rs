@@ -13,12 +13,15 @@
 mod bare;
 
 mod canary;
+mod compatibility;
 mod flags;
 mod instructions;
+mod interruptions;
 mod lines;
 mod ports;
 mod preemption;
 mod random;
+mod selectors;
 mod stacks;
 mod transfers;
 mod vector;

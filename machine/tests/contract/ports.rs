@@ -5,6 +5,7 @@ use crate::bare::pair::{Attack, Outcome, Pair};
 use crate::bare::{CODE, DATA, size};
 use Outcome::{AnyFault, Calls, Ends, Fault};
 use pando_abi::hypercall::PORT;
+use pando_machine::SUPERVISOR_BASE;
 
 /// `in` and `out` with the port in the instruction: name, and the bytes before the port.
 const IMMEDIATE: [(&str, &[u8]); 6] =
@@ -61,7 +62,7 @@ fn ports_in_dx_are_closed_or_end_the_cell() {
 #[test]
 fn string_instructions_on_the_hypercall_port_reach_nobody_else() {
     let mut pair = Pair::new();
-    let places = [DATA, DATA + 0xfff, DATA + 0x1000, CODE + 0x200, 0, 1 << 47, 0xffff_ffff_8000_9800];
+    let places = [DATA, DATA + 0xfff, DATA + 0x1000, CODE + 0x200, 0, 1 << 47, SUPERVISOR_BASE + 0x9800];
     let places = size::choose(&places[..3], &places[..], &places[..]);
     for (name, code) in &IN_DX[6..] {
         for prefix in [&b""[..], b"\xf3", b"\xf2", b"\xf3\x67", b"\x64"] {

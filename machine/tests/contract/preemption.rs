@@ -4,7 +4,7 @@
 use crate::assemble;
 use crate::bare::pair::Pair;
 use crate::bare::{CODE, DATA, size};
-use pando_machine::{Context, Exception, Exit, Machine};
+use pando_machine::{Context, Exception, Exit, Machine, SUPERVISOR_BASE};
 use std::time::Duration;
 
 /// One round of the program below: what it raises, in order. `skip` is the length of the instruction that the context then stands at.
@@ -98,19 +98,19 @@ fn contexts_come_back_exactly_when_interrupted_anywhere() {
     let mut pair = Pair::new();
     let mut random = fastrand::Rng::with_seed(size::seed());
     let mut context = pair.start(program());
-    (context.registers.rsp, context.fs_base, context.gs_base) = (0xffff_ffff_8000_9800, 0x1111_2222_3000, 0x4444_5555_6000);
+    (context.registers.rsp, context.fs_base, context.gs_base) = (SUPERVISOR_BASE + 0x9800, 0x1111_2222_3000, 0x4444_5555_6000);
     context.registers.rflags = 0x20_0000;
     let bases = (context.fs_base, context.gs_base);
     let mut seen = Seen::default();
     let mut longest = 60_000;
-    for turn in 0..size::choose(1_500, 6_000, 200_000) {
+    for turn in 0..size::choose(500, 6_000, 200_000) {
         let at = format!("seed {}, turn {turn}", size::seed());
         if random.bool() {
             pair.bare.slow_down();
         }
         let exit = pair.turn(&mut context, short(&mut random, longest), &at);
         assert_eq!((context.fs_base, context.gs_base), bases, "{at}");
-        assert_eq!(context.registers.rsp, 0xffff_ffff_8000_9800, "{at}");
+        assert_eq!(context.registers.rsp, SUPERVISOR_BASE + 0x9800, "{at}");
         assert!((CODE..CODE + 0x100).contains(&context.registers.rip), "{at}: at {:#x}", context.registers.rip);
         // Half of the turns shall be interrupted, however slow the machine is.
         if exit == Exit::Interrupted {
@@ -137,7 +137,7 @@ fn single_steps_are_neither_lost_nor_doubled_by_interruptions() {
     let mut context = pair.start(code);
     context.registers.rflags = 0x100;
     let (mut steps, mut longest) = (0u64, 60_000);
-    for turn in 0..size::choose(800, 4_000, 100_000) {
+    for turn in 0..size::choose(400, 4_000, 100_000) {
         let at = format!("seed {}, turn {turn}", size::seed());
         match pair.turn(&mut context, short(&mut random, longest), &at) {
             Exit::Interrupted => longest += longest / 16,

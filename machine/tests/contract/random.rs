@@ -3,7 +3,7 @@
 
 use crate::bare::pair::{Pair, is_clear, wild_stacks};
 use crate::bare::{CODE, DATA, size};
-use pando_machine::{Context, Exit};
+use pando_machine::{Context, Exit, SUPERVISOR_BASE};
 use std::time::Duration;
 
 /// Bytes of a random program.
@@ -56,7 +56,7 @@ fn word(random: &mut fastrand::Rng) -> u64 {
         1 => 0x7e,
         2 => DATA + random.u64(0..0x1000),
         3 => CODE + random.u64(0..0x1000),
-        4 => 0xffff_ffff_8000_0000 + random.u64(0..0x1_0000),
+        4 => SUPERVISOR_BASE + random.u64(0..0x1_0000),
         5 => 1 << random.u8(0..64),
         6 => *random.choice(&[0x1b, 0x23, 0x2b, 0x33]).expect("there are some"),
         _ => random.u64(..),

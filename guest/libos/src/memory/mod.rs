@@ -37,7 +37,7 @@ use shown::ShownFiles;
 use stack::{RESERVED, Stack, Strings};
 
 /// Nothing is mapped below this address, so that null pointers fault.
-pub const LOWEST: u64 = 0x1_0000;
+pub const LOWEST: u64 = pando_abi::layout::USER_START;
 /// Mappings of files up to this size become present at once.
 const EAGER_MAX: u64 = 4 << 20;
 /// Private mappings of files up to this size that may be written are copied.

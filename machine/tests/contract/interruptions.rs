@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals that come at any moment: the host's calls that they interrupt are made again.
+
+use crate::bare::{Bare, size};
+use pando_machine::{Exit, Machine, Stretch};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Time between two signals: shorter than any machine takes to be made.
+const INTERVAL: Duration = Duration::from_micros(50);
+
+/// All that is asked of KVM: a machine made from nothing, grown, flushed, and its vCPU's states saved and loaded.
+fn use_a_machine() {
+    let mut bare = Bare::new();
+    bare.machine.provide(Stretch(15)).expect("the arena has it");
+    bare.machine.flush_tables().expect("KVM takes and gives back a slot");
+    let saved = bare.vcpu.save_vector().expect("KVM gives the state");
+    bare.vcpu.load_vector(Some(&saved)).expect("KVM takes the state");
+    let mut context = bare.start(b"\xe6\x7e");
+    let mut exit = bare.run(&mut context);
+    while exit == Exit::Interrupted {
+        exit = bare.run(&mut context);
+    }
+    assert_eq!(exit, Exit::Hypercall);
+}
+
+#[test]
+fn machines_are_made_and_used_under_a_hail_of_signals() {
+    let target = Bare::new();
+    // Its signals go to this thread, whatever it does.
+    let interrupter = target.vcpu.interrupter();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                interrupter.interrupt();
+                thread::sleep(INTERVAL);
+            }
+        });
+        let outcome = std::panic::catch_unwind(|| (0..size::choose(3, 50, 1_000)).for_each(|_| use_a_machine()));
+        done.store(true, Ordering::Relaxed);
+        outcome.expect("a signal ended something");
+    });
+}
