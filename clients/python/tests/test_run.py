@@ -82,6 +82,25 @@ class Run(Case):
         assert result.error is not None
         self.assertEqual((result.reason, result.error.name), ("exited", "MemoryError"))
 
+    def test_what_was_said_before_an_end_is_there(self) -> None:
+        hoard = "held = []\nwhile True: held.append(bytearray(1 << 20))"
+        for end, options in {
+            "while True: pass": {"timeout": 1},
+            hoard: {"memory": "64M"},
+            "import os; os.kill(os.getpid(), 9)": {},
+            "import ctypes; ctypes.string_at(0)": {},
+            "import os; os._exit(0)": {},
+        }.items():
+            with self.subTest(end):
+                self.assertEqual(self.client.run("print('step 1')\n" + end, **options).stdout, "step 1\n")  # type: ignore[arg-type]
+
+    def test_lines_come_when_they_are_written(self) -> None:
+        with self.client.start("python", ["print('one'); print(input())"]) as cell:
+            said = cell.output()
+            self.assertEqual(next(said).text, "one\n")
+            cell.write("two\n", end=True)
+            self.assertEqual("".join(piece.text for piece in said), "two\n")
+
     def test_crashes(self) -> None:
         self.contained(self.client.run("import ctypes; ctypes.string_at(0)"), "signalled", "Crashed")
         self.contained(self.client.run("import os; os.abort()"), "signalled", "Crashed")

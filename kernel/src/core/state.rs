@@ -61,6 +61,12 @@ impl Occupant {
         Ok(())
     }
 
+    /// Takes what it has posted on its streams, and what its jobs have.
+    fn take_last_words(&mut self, frames: &mut Frames) {
+        let Occupant { cell, console, control, .. } = self;
+        iter::once(console).chain(control.as_deref_mut()).for_each(|device| device.take_last_words(frames, &mut cell.memory));
+    }
+
     /// Tells who listens that the cell will say nothing any more.
     pub(super) fn close(&self) {
         self.console.port().close();
@@ -405,7 +411,8 @@ impl State {
         if *generation != id.generation || !matches!(place, Place::Living(_)) {
             return;
         }
-        let Place::Living(occupant) = mem::replace(place, Place::Empty) else { return };
+        let Place::Living(mut occupant) = mem::replace(place, Place::Empty) else { return };
+        occupant.take_last_words(&mut self.frames);
         occupant.close();
         let mut cell = occupant.cell;
         self.learn(&mut cell);

@@ -55,6 +55,8 @@ struct Buffers {
     listener: Option<Box<dyn Fn() + Send>>,
     /// The cell has more to say than there was room for.
     cell_waits: bool,
+    /// The cell is ending: what it has posted is heard, whatever its host has not taken yet.
+    is_last: bool,
 }
 
 /// The host's end of a console.
@@ -65,9 +67,13 @@ pub struct ConsolePort {
 }
 
 impl Buffers {
-    /// How much more the cell may say. Nothing once it has said much in little pieces, each of which costs more than its bytes.
+    /// How much more the cell may say. Nothing once it has said much in little pieces, each of which costs more than its bytes. Last words have as much room again: a ring of them is not many pieces.
     fn room(&self) -> usize {
-        if self.output.len() < CONSOLE_PIECES { CONSOLE_BYTES.saturating_sub(self.output_bytes) } else { 0 }
+        match self.is_last {
+            true => (2 * CONSOLE_BYTES).saturating_sub(self.output_bytes),
+            false if self.output.len() < CONSOLE_PIECES => CONSOLE_BYTES.saturating_sub(self.output_bytes),
+            false => 0,
+        }
     }
 
     /// Keeps what the cell said; little pieces for the same stream become one.
@@ -315,6 +321,14 @@ impl Console {
         let sent = self.serve_transmit(frames, memory)?;
         let received = self.serve_receive(frames, memory)?;
         Ok(sent || received)
+    }
+
+    /// Takes what the cell has posted by its end, by whatever it came: a program's write has returned, so its bytes are written. What lies in blocks that were not read is not waited for: such a write has not returned.
+    pub(crate) fn take_last_words(&mut self, frames: &mut Frames, memory: &mut SpaceSet) {
+        self.port.lock().is_last = true;
+        if !self.is_fresh {
+            let _ = self.serve_transmit(frames, memory);
+        }
     }
 
     fn serve_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {

@@ -4,8 +4,8 @@
 use crate::bench::{Bench, MEMORY, Ring};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, ERRORS, OUTPUT, UNREAD};
-use pando_kernel::Stream;
 use pando_kernel::limits::CONSOLE_BYTES;
+use pando_kernel::{End, Stream};
 use pando_testing::lab::QUOTA;
 
 /// Bytes that do not repeat soon.
@@ -93,6 +93,35 @@ fn a_cell_that_nobody_hears_is_held_back() {
         heard.extend(bench.hear_from(Stream::Output, CONSOLE_BYTES));
         assert!(heard == said, "bytes were lost, repeated or changed");
         bench.close();
+    }
+}
+
+#[test]
+fn what_a_cell_has_posted_when_it_ends_is_heard() {
+    for mut bench in Bench::both() {
+        // As much as its host keeps, and then some last words.
+        bench.write(MEMORY, &pattern(CONSOLE_BYTES));
+        for start in (0..CONSOLE_BYTES).step_by(MAX_DESCRIPTOR_BYTES as usize) {
+            bench.post(Ring::Transmit, MEMORY + start as u64, MAX_DESCRIPTOR_BYTES, OUTPUT);
+        }
+        bench.kick();
+        bench.write(MEMORY, b"step 1\nalas\n");
+        bench.post(Ring::Transmit, MEMORY, 7, OUTPUT);
+        bench.post(Ring::Transmit, MEMORY + 7, 5, ERRORS);
+        // Nowhere, and more than there is room for.
+        bench.post(Ring::Transmit, 0x1000, 7, OUTPUT);
+        for _ in 0..50 {
+            bench.post(Ring::Transmit, MEMORY, MAX_DESCRIPTOR_BYTES, ERRORS);
+        }
+        bench.lab.kernel.end(bench.id, End::TimedOut).expect("it lives");
+        assert!(bench.hear_from(Stream::Output, CONSOLE_BYTES) == pattern(CONSOLE_BYTES));
+        assert_eq!(bench.port.receive(), Some((Stream::Output, b"step 1\n".to_vec())));
+        let mut rest = Vec::new();
+        while let Some((stream, bytes)) = bench.port.receive() {
+            assert_eq!(stream, Stream::Errors);
+            rest.extend(bytes);
+        }
+        assert!(rest.starts_with(b"alas\nstep 1\n") && rest.len() <= CONSOLE_BYTES, "{}", rest.len());
     }
 }
 
