@@ -123,8 +123,9 @@ hypercalls! {
     /// Counts those of `pages` pages at `address` of `space` that are resident. Returns how many in bits 0 to 27, and in bits 28 to 55 how many of them nobody else holds: no
     /// other space or cell, nor the registry. A segment is one holder, however many spaces share it.
     19 Count count(space, address, pages);
-    /// Does as `freeze` does if the operator still wants it, as event `Freeze` has said. If not, it returns the cell's own generation at once. Vector registers do not survive it.
-    20 FreezeIfAsked freeze_if_asked();
+    /// Does as `freeze` does if the operator still wants it, as event `Freeze` has said. If not, it returns the cell's own generation at once. `unaware` is 1 where programs run that do not notice
+    /// that they were cloned, so that nothing promises that clones' random numbers are distinct, and 0 otherwise. Vector registers do not survive it.
+    20 FreezeIfAsked freeze_if_asked(unaware);
 }
 
 #[cfg(test)]

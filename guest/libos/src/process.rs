@@ -10,8 +10,9 @@ use alloc::vec::Vec;
 use pando_abi::SpaceIndex;
 
 use crate::limits::Limits;
-use crate::signals::Shared;
+use crate::signals::action::Disposition;
 use crate::signals::info::Info;
+use crate::signals::{Shared, Signal};
 use crate::timers::Timers;
 use crate::wait::ThreadNumber;
 use scheduling::Scheduling;
@@ -108,6 +109,8 @@ pub struct Process {
     pub executed: bool,
     /// It passes for a child of itself, with a number that nobody has.
     pub passes_for_child: bool,
+    /// The signal that tells it, in a clone of the cell, that it is in one.
+    pub clone_signal: Option<Signal>,
     /// Its timers.
     pub timers: Timers,
     /// When it started, in nanoseconds of the cell's clock.
@@ -151,6 +154,7 @@ impl Process {
             stopped: false,
             executed: false,
             passes_for_child: false,
+            clone_signal: None,
             timers: Timers::default(),
             started,
             usage: Usage::default(),
@@ -187,6 +191,12 @@ impl Process {
             limits: self.limits,
             ..*self
         }
+    }
+
+    /// The signal that tells it that it was cloned, if it asked for one and handles it.
+    #[must_use]
+    pub fn clone_news(&self) -> Option<Signal> {
+        self.clone_signal.filter(|signal| self.signals.action(*signal).disposition(*signal) == Disposition::Handle)
     }
 
     /// Whether it has ended and waits to be waited for.

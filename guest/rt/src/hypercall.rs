@@ -66,9 +66,9 @@ pub fn freeze() {
     freeze_by(Hypercall::Freeze {});
 }
 
-/// The same if the operator still wants it. Says whether this is a clone; if not, nothing has happened.
-pub fn freeze_if_asked() -> bool {
-    freeze_by(Hypercall::FreezeIfAsked {})
+/// The same if the operator still wants it; `unaware`: programs run that do not notice it. Says whether this is a clone; if not, nothing has happened.
+pub fn freeze_if_asked(unaware: bool) -> bool {
+    freeze_by(Hypercall::FreezeIfAsked { unaware: unaware.into() })
 }
 
 fn freeze_by(call: Hypercall) -> bool {

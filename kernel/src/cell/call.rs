@@ -47,7 +47,10 @@ pub enum Operation {
     /// Become a template.
     Freeze,
     /// Become a template if the operator still wants it.
-    FreezeIfAsked,
+    FreezeIfAsked {
+        /// Programs run in it that do not notice.
+        unaware: bool,
+    },
     /// Give the vCPU away.
     Relinquish,
     /// Look at the rings.
@@ -171,7 +174,8 @@ impl Cell {
             }
             Hypercall::Idle { deadline } => Operation::Idle { until: Nanos(deadline) },
             Hypercall::Freeze {} => Operation::Freeze,
-            Hypercall::FreezeIfAsked {} => Operation::FreezeIfAsked,
+            Hypercall::FreezeIfAsked { unaware: unaware @ 0..=1 } => Operation::FreezeIfAsked { unaware: unaware == 1 },
+            Hypercall::FreezeIfAsked { .. } => return Err(Refusal::BadArgument),
             Hypercall::Relinquish {} => Operation::Relinquish,
             Hypercall::Doorbell {} => Operation::Doorbell,
             memory => Operation::Memory(self.decode_memory(memory)?),
@@ -224,7 +228,7 @@ impl Cell {
             Hypercall::Exit { .. }
             | Hypercall::Idle { .. }
             | Hypercall::Freeze {}
-            | Hypercall::FreezeIfAsked {}
+            | Hypercall::FreezeIfAsked { .. }
             | Hypercall::Relinquish {}
             | Hypercall::Doorbell {} => return Err(Refusal::NoSuchCall),
         })

@@ -45,7 +45,7 @@ impl CellImage {
         self.memory.disks.len()
     }
 
-    /// Whether the cell, or one that it is a clone of, was frozen as it stood ([`crate::Kernel::freeze_as_it_stands`]): nothing promises that its clones' random numbers are distinct.
+    /// Whether the cell, or one that it is a clone of, was frozen as it stood ([`crate::Kernel::freeze_as_it_stands`]), or while programs ran that did not notice: nothing promises that its clones' random numbers are distinct.
     #[must_use]
     pub fn is_forced(&self) -> bool {
         self.carried.forced

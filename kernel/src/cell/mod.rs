@@ -130,7 +130,7 @@ pub struct Cell {
     pub(crate) window: Option<[u16; 2]>,
     pub(crate) identity: Identity,
     pub(crate) clones_made: u64,
-    /// It, or one that it is a clone of, was frozen as it stood: nothing promises that clones' random numbers are distinct.
+    /// It, or one that it is a clone of, was frozen as it stood, or while programs ran that did not notice: nothing promises that clones' random numbers are distinct.
     pub(crate) forced: bool,
     /// When it was frozen as it stood; in a clone when its source was. `None`: that froze by itself, or not at all.
     pub(crate) stopped: Option<Nanos>,

@@ -244,14 +244,16 @@ impl State {
                 }
             },
             Operation::Idle { until } => self.idle(id, until, now),
-            Operation::FreezeIfAsked if !self.running(id).0.cell.is_asked => {
+            Operation::FreezeIfAsked { .. } if !self.running(id).0.cell.is_asked => {
                 self.running(id).0.cell.resumption = Resumption::WithGeneration;
                 Next::Resume
             }
             // What it has said before is its own, not that of its clones.
-            Operation::Freeze | Operation::FreezeIfAsked => match self.serve_rings(id, now) {
+            Operation::Freeze | Operation::FreezeIfAsked { .. } => match self.serve_rings(id, now) {
                 Ok(()) => {
-                    self.running(id).0.cell.resumption = Resumption::WithGeneration;
+                    let cell = &mut self.running(id).0.cell;
+                    cell.resumption = Resumption::WithGeneration;
+                    cell.forced |= operation == Operation::FreezeIfAsked { unaware: true };
                     Next::Leave(Leave::Frozen)
                 }
                 Err(error) => {

@@ -54,7 +54,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether a cell, or one that it is a clone of, was frozen as it stood.
+    /// Whether a cell, or one that it is a clone of, was frozen as it stood, or while programs ran that did not notice: nothing promises that its clones' random numbers are distinct.
     ///
     /// # Errors
     /// There is no such living cell.

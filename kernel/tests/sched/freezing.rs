@@ -323,11 +323,11 @@ fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
 }
 
 /// A cell that wherever anything happens to it gives others their turn, and then becomes a template if that is still wanted; it writes down what came of it, and how often.
-fn polite(lab: &Lab) -> CellId {
+fn polite(lab: &Lab, unaware: u64) -> CellId {
     lab.launch(|asm| {
         let again = asm.here();
         asm.call_kernel(Hypercall::Idle { deadline: u64::MAX }).mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0);
-        asm.call_kernel(Hypercall::Relinquish {}).call_kernel(Hypercall::FreezeIfAsked {}).mov_imm(Rbx, DATA).store(Rbx, 0, Rax);
+        asm.call_kernel(Hypercall::Relinquish {}).call_kernel(Hypercall::FreezeIfAsked { unaware }).mov_imm(Rbx, DATA).store(Rbx, 0, Rax);
         asm.load(Rax, Rbx, 8).inc(Rax).store(Rbx, 8, Rax).jmp(again);
     })
 }
@@ -344,7 +344,7 @@ fn told(lab: &Lab, id: CellId) -> [u64; 2] {
 #[test]
 fn a_wish_that_is_withdrawn_is_not_granted() {
     for mut lab in Lab::both() {
-        let id = polite(&lab);
+        let id = polite(&lab, 0);
         lab.run_all();
         // It has heard of it already.
         lab.kernel.ask_to_freeze(id).expect("it lives");
@@ -371,6 +371,25 @@ fn a_wish_that_is_withdrawn_is_not_granted() {
         assert_eq!((told(&lab, clone), lab.kernel.wait_frozen_for(clone, Duration::ZERO)), ([1, 5], Ok(false)));
         lab.kernel.end(clone, End::Killed).expect("it lives");
         assert_eq!(lab.kernel.withdraw_freeze(clone), Err(OperatorError::NoSuchCell));
+    }
+}
+
+#[test]
+fn a_cell_says_of_its_clones_that_programs_in_them_do_not_notice() {
+    for mut lab in Lab::both() {
+        for (unaware, forced) in [(0, false), (1, true)] {
+            let id = polite(&lab, unaware);
+            lab.kernel.ask_to_freeze(id).expect("it lives");
+            lab.run_all();
+            assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(forced)));
+            let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
+            assert_eq!(lab.kernel.is_forced(clone), Ok(forced));
+        }
+        // Whatever else it says is refused, and it goes on.
+        let id = polite(&lab, 2);
+        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.run_all();
+        assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), told(&lab, id)[1]), (Ok(false), 1));
     }
 }
 

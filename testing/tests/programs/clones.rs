@@ -183,7 +183,8 @@ fn the_operator_freezes_a_program_that_waits_or_computes() {
             let cell = begin(&mut lab, &root, &program, turns);
             assert_eq!(lab.kernel.ask_to_freeze(cell), Ok(()), "{script}: it has ended");
             let said = said_by_clones(&mut lab, &root, cell, &program, b"word\n");
-            assert_eq!(lab.kernel.is_forced(cell), Ok(false));
+            // Shells do not notice that they were cloned.
+            assert_eq!(lab.kernel.is_forced(cell), Ok(true));
             let sums: HashSet<&str> = said.iter().map(|said| said.strip_prefix(common).expect("it goes on where it stood")).collect();
             assert_eq!(sums.len(), said.len(), "{script}: {said:?}");
         }

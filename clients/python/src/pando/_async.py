@@ -326,9 +326,13 @@ class AsyncCell:
         """Makes a template of it, as it is now: it does not go on, but its clones do.
 
         `force`: stops it as it stands, and does not ask its library OS, so that nothing promises that its clones' random
-        numbers are distinct.
+        numbers are distinct. Where programs run in it that do not notice that they are cloned, nothing does either, the
+        template is `forced` as well, and a RuntimeWarning says so.
         """
-        return await self._client._do(_wire.freeze(self.id, name, force, replace))
+        made = await self._client._do(_wire.freeze(self.id, name, force, replace))
+        if made.forced and not force:
+            warnings.warn(_wire.unaware(name), RuntimeWarning, stacklevel=2)
+        return made
 
     async def remove(self) -> None:
         """Ends it, and forgets it with all that it said."""

@@ -139,7 +139,8 @@ class Template:
     made: int
     """Seconds since 1970."""
     forced: bool
-    """It was stopped as it stood: nothing promises that its clones' random numbers are distinct."""
+    """It was stopped as it stood, or while programs ran that do not notice that they are cloned: nothing promises that its
+    clones' random numbers are distinct."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ class TemplateOptions(TypedDict, total=False):
     variants: Optional[int]
     """How often the program is started: clones are of any of these by lot, and where things lie in memory is different in each."""
     train: bool
-    """Run a clone to its end and learn from it what later ones will touch."""
+    """Run a clone to its end and learn from it what later ones will touch; False: run none. Without this, one may run for three
+    seconds, without arguments."""
     train_arguments: Sequence[str]
     """What that clone is given."""
     train_count: Optional[int]

@@ -446,6 +446,14 @@ class _Text:
         return "".join(self._parts)
 
 
+def unaware(name: str) -> str:
+    """What is said of a template whose programs do not notice that they are cloned."""
+    return (
+        f"programs run in template {name!r} that do not notice that they are cloned: random numbers that they make "
+        "themselves may be the same in all clones; those of the system, and of this session's Python, are not"
+    )
+
+
 def encoded(data: Union[str, bytes]) -> bytes:
     """Text as the bytes that it is in a cell."""
     return data.encode() if isinstance(data, str) else data

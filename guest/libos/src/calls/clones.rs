@@ -8,6 +8,7 @@ use pando_rt::memory;
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
+use crate::signals::Signal;
 use crate::system::System;
 
 /// What is written to freeze the cell.
@@ -16,13 +17,15 @@ const READY: &[u8] = b"ready";
 const CHILD: &[u8] = b"child";
 /// What ends that.
 const PARENT: &[u8] = b"parent";
+/// What begins the number of the signal that tells the process, in a clone, that it is in one; 0: none.
+const SIGNAL: &[u8] = b"signal ";
 /// What begins a note.
 const NOTE: &[u8] = b"note ";
 /// Bytes of the longest message.
 const MESSAGE_MAX: u64 = 64 << 10;
 
-/// Takes what is written: `ready` freezes the cell where the operator wants a template of it, and then the call returns in each clone; `note LINE` says a line to the operator; `child` makes
-/// the process pass for a child of itself, and `parent` ends that. Returns how many bytes were taken: all.
+/// Takes what is written: `ready` freezes the cell where the operator wants a template of it, and then the call returns in each clone; `note LINE` says a line to the operator; `signal NUMBER`
+/// asks for that signal in every clone that goes on from here; `child` makes the process pass for a child of itself, and `parent` ends that. Returns how many bytes were taken: all.
 ///
 /// # Errors
 /// `EINVAL`: it is something else, or more than a line. `EMSGSIZE`: it is longer than 64 KiB. `EFAULT`, `ENOMEM`, `EINTR`.
@@ -33,9 +36,16 @@ pub fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
         READY => system.ready(),
         CHILD => system.process.passes_for_child = true,
         PARENT => system.process.passes_for_child = false,
+        line if line.starts_with(SIGNAL) => system.process.clone_signal = signal(&line[SIGNAL.len()..])?,
         line => say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?,
     }
     Ok(message.len() as u64)
+}
+
+/// The signal of this number; `None`: 0.
+fn signal(number: &[u8]) -> Result<Option<Signal>, Errno> {
+    let number: u32 = core::str::from_utf8(number).ok().and_then(|number| number.parse().ok()).ok_or(Errno::EINVAL)?;
+    if number == 0 { Ok(None) } else { Signal::from_number(number.into()).map(Some) }
 }
 
 /// A message as it was written.

@@ -82,6 +82,7 @@ impl System {
         self.process.signals.executed();
         self.process.executed = true;
         self.process.passes_for_child = false;
+        self.process.clone_signal = None;
         self.process.timers.executed();
         self.files.close_on_exec();
         let who = &mut self.files.own.who;

@@ -8,6 +8,8 @@ use pando_abi::{Event, EventSet};
 use pando_rt::{console, events, hypercall, memory, registers};
 
 use super::System;
+use crate::process::{Process, ProcessNumber};
+use crate::signals::info::Info;
 use crate::wait::Channel;
 
 impl System {
@@ -16,7 +18,8 @@ impl System {
         if memory::arguments().header.options & options::TEMPLATE != 0 {
             self.prepare_to_freeze();
             hypercall::freeze();
-            self.go_on();
+            // The program that asked is told by the call's return.
+            self.go_on(Some(self.process.number));
         }
     }
 
@@ -28,13 +31,14 @@ impl System {
         }
         let deferred = core::mem::take(&mut self.deferred);
         if deferred.contains(Event::Generation) && registers::generation() != self.generation {
-            self.go_on();
+            self.go_on(None);
         }
         if deferred.contains(Event::Freeze) {
             self.prepare_to_freeze();
+            let unaware = !self.processes_where(|process| !process.has_ended() && process.clone_news().is_none()).is_empty();
             // It may be the source that was asked, or the operator may not want it any more.
-            if hypercall::freeze_if_asked() {
-                self.go_on();
+            if hypercall::freeze_if_asked(unaware) {
+                self.go_on(None);
             }
         }
         if deferred.contains(Event::Control) {
@@ -57,8 +61,8 @@ impl System {
     }
 
     /// What is to be done first in a clone. Random numbers come from the clone's own entropy as soon as one is asked for ([`crate::random`]), and the clock goes on where it stood
-    /// ([`pando_rt::clock`]).
-    fn go_on(&mut self) {
+    /// ([`pando_rt::clock`]). Processes that asked for a signal get it, but for the one that knows already.
+    fn go_on(&mut self, knowing: Option<ProcessNumber>) {
         self.generation = registers::generation();
         console::begin_anew();
         self.terminal.ended = false;
@@ -72,6 +76,12 @@ impl System {
         self.wake(Channel::Input);
         self.wake_noted();
         self.watch_timers();
+        for number in self.processes_where(|process| Some(process.number) != knowing && process.clone_news().is_some()) {
+            if let Some(signal) = self.process_of(number).and_then(Process::clone_news) {
+                // Whoever has so many signals waiting has one of this kind among them.
+                let _ = self.send(number, Info::kernel(signal));
+            }
+        }
     }
 
     /// Keeps events for later that must not come when something is half done.

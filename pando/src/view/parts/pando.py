@@ -34,7 +34,8 @@ def ready():
     Where a template is wanted, the cell freezes here, and every clone goes on from here: with `sys.argv[1:]` and
     variables of the environment of its own, and with fresh random numbers from `random`, `uuid`, `secrets`, `ssl`,
     `tempfile`, `multiprocessing` and numpy's global generator. Generators that the program made for itself are its own
-    to seed.
+    to seed. Where a cell is frozen later, while it runs, these are fresh in its clones as well: a handler of the signal
+    SIGRTMAX sees to that in the main thread, unless the program has one of its own.
 
     Returns the clone's number; None where nothing was cloned: no template was wanted, or this is no cell.
     """
@@ -52,6 +53,7 @@ def ready():
     # Each page that is touched from the word on is one that every clone has to itself. So all that it takes is at hand before, and kept: what is freed is touched.
     split, reseeding = bytes.split, _reseeding()
     _KEPT.append(reseeding)
+    _reseed_at_signal(device)
     try:
         os.write(device, b"ready")
         number = int(split(os.read(device, 64))[1])
@@ -103,6 +105,28 @@ def _reseeding():
     return steps
 
 
+def _reseed_at_signal(device):
+    """Asks for a signal in clones that do not go on from `ready`, because their cell was frozen while it ran."""
+    import signal
+
+    try:
+        if signal.getsignal(signal.SIGRTMAX) == signal.SIG_DFL:
+            signal.signal(signal.SIGRTMAX, _reseed)
+            os.write(device, b"signal %d" % signal.SIGRTMAX)
+    except ValueError:
+        # Only the main thread may have handlers.
+        pass
+
+
+def _reseed(*_):
+    for reseed in _reseeding():
+        try:
+            reseed()
+        except Exception:
+            # What the program has made of its modules is not ours to mend.
+            pass
+
+
 def _setting(what, *names):
     """What sets attributes to None."""
 
@@ -131,8 +155,15 @@ def _of_numpy(random):
         numpy = sys.modules["numpy"]
         return lambda: random.set_state(("MT19937", numpy.frombuffer(urandom(4 * 624), numpy.uint32), 624))
 
+    lock = generator.lock
+
     def fill(_owner=generator):
-        state[:] = urandom(4 * 624) + behind
+        # Another thread may be drawing. This one may as well, where a signal came in between.
+        if lock.acquire(timeout=1):
+            try:
+                state[:] = urandom(4 * 624) + behind
+            finally:
+                lock.release()
 
     return fill
 
@@ -292,6 +323,8 @@ def _serve():
 
 
 if __name__ == "__main__":
+    # A line is said when it is written, whatever ends the code after that.
+    sys.stdout.reconfigure(line_buffering=True)
     _warm()
     ready()
     if len(sys.argv) > 1:
