@@ -46,6 +46,9 @@ pub(crate) struct Server {
     pub(crate) version: String,
     /// Its process.
     pub(crate) process: u32,
+    /// The directory where it keeps its templates.
+    #[serde(default)]
+    pub(crate) templates: String,
     /// Cells that run.
     pub(crate) running: usize,
     /// Bytes of memory that its cells and what they share may have together.
@@ -80,8 +83,8 @@ pub(crate) struct NewTemplate {
     pub(crate) user: Option<String>,
     /// Start the program so many times, and let clones be of any of these by lot: where things lie in memory is different in each.
     pub(crate) variants: Option<u32>,
-    /// Run a clone to its end and learn from it what later ones will touch.
-    pub(crate) train: bool,
+    /// Run a clone to its end and learn from it what later ones will touch [default: for three seconds at most, without arguments]. `false`: do not.
+    pub(crate) train: Option<bool>,
     /// What that clone is given.
     pub(crate) train_arguments: Vec<String>,
     /// Learn from so many clones, one after the other: later ones have what most of them touched.
@@ -105,7 +108,7 @@ pub(crate) struct Template {
     pub(crate) file_bytes: u64,
     /// When it was made: seconds since 1970.
     pub(crate) made: u64,
-    /// It was stopped as it stood: nothing promises that its clones' random numbers are distinct.
+    /// It was stopped as it stood, or while programs ran that do not notice that they are cloned: nothing promises that its clones' random numbers are distinct.
     pub(crate) forced: bool,
 }
 

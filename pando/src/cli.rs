@@ -3,6 +3,7 @@
 
 use crate::client::{Exec, Kill, Logs};
 use crate::clone::Clone;
+use crate::completion;
 use crate::help;
 use crate::host::{self, Variable};
 use crate::network::{Allowed, Net, NetParser};
@@ -11,7 +12,9 @@ use crate::service::Serve;
 use crate::size::Size;
 use crate::templates;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::ArgValueCandidates;
+use clap_complete::env::Shells;
 use pando_gateway::Forward;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Kernel, Share};
@@ -27,7 +30,7 @@ const PUBLIC: &str = "public";
 
 /// Runs programs in cells: tiny virtual machines that are cloned in constant time.
 #[derive(Debug, Parser)]
-#[command(name = "pando", version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "pando", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -53,6 +56,9 @@ pub(crate) enum Command {
         /// Those that have ended, too
         #[arg(short = 'a', long)]
         all: bool,
+        /// Print their numbers alone
+        #[arg(short = 'q', long, conflicts_with = "json")]
+        quiet: bool,
         /// Print one JSON object a line
         #[arg(long)]
         json: bool,
@@ -67,7 +73,7 @@ pub(crate) enum Command {
     /// Say what `pando serve` has, or what one of its cells took
     Stats {
         /// The cell's number, which `pando ps` tells
-        #[arg(value_name = "CELL")]
+        #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::all_cells))]
         cell: Option<u64>,
         /// Print one JSON object
         #[arg(long)]
@@ -92,6 +98,8 @@ pub(crate) enum Command {
         /// The command that it is about; without, Pando as a whole
         command: Option<String>,
     },
+    /// Print the version
+    Version,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +112,14 @@ pub(crate) struct Run {
     #[arg(short = 'i', long = "interactive")]
     _interactive: bool,
 
+    /// Accepted, and changes nothing: what the program writes is gone when it ends, except where -v shows it the host's files
+    #[arg(long = "rm")]
+    _remove: bool,
+
+    /// Let it run in `pando serve`, and print the cell's number, for `pando logs`, `exec` and `kill`. It sees the host's software
+    #[arg(short = 'd', long, conflicts_with_all = ["terminal", "stats", "strace", "trap_calls"])]
+    pub(crate) detach: bool,
+
     #[command(flatten)]
     pub(crate) seen: Seen,
 
@@ -114,7 +130,7 @@ pub(crate) struct Run {
     pub(crate) limits: Limits,
 
     /// What the cell is called, as `hostname` tells [default: pando]
-    #[arg(long = "hostname", value_name = "NAME", value_parser = crate::options::host_name)]
+    #[arg(long = "hostname", visible_alias = "name", value_name = "NAME", value_parser = crate::options::host_name)]
     pub(crate) host_name: Option<String>,
 
     /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
@@ -130,7 +146,7 @@ pub(crate) struct Run {
     pub(crate) trap_calls: bool,
 
     /// The program, a path or a name to look for in PATH, and its arguments: from the program on, nothing is an option of Pando's
-    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     words: Vec<OsString>,
 }
 
@@ -163,6 +179,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// Whether it is the host's software, with whatever variables.
+    pub(crate) fn is_software(&self) -> bool {
+        let Seen { variables: _, directory, user, root, bare, volumes } = self;
+        directory.is_none() && *user == User::default() && root.is_none() && !bare && volumes.is_empty()
+    }
+
     /// The host's software, and nothing besides.
     pub(crate) fn software() -> Seen {
         Seen { variables: Vec::new(), directory: None, user: User::default(), root: None, bare: false, volumes: Vec::new() }
@@ -197,7 +219,7 @@ pub(crate) struct Connection {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Limits {
     /// The most memory that the cell may have, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = crate::options::memory)]
+    #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 
     /// The most of one core that the cell may use: a number from 0.001 to 1
@@ -222,8 +244,13 @@ impl Connection {
 }
 
 impl Connection {
+    /// What `pando serve` is to open of the world outside; `None`: it cannot connect a cell like this.
+    pub(crate) fn allowed(&self) -> Option<Vec<String>> {
+        if self.is_some() { self.way_out() } else { Some(Vec::new()) }
+    }
+
     /// What of the world outside is opened, where nothing else is asked for: nothing if that is not all.
-    pub(crate) fn way_out(&self) -> Option<Vec<String>> {
+    fn way_out(&self) -> Option<Vec<String>> {
         let Connection { net, publish, allow, link, pcap } = self;
         if !publish.is_empty() || link.is_some() || pcap.is_some() {
             return None;
@@ -315,8 +342,18 @@ pub(crate) struct Bench {
 /// # Errors
 /// Nobody takes them.
 pub(crate) fn print_completions(shell: clap_complete::Shell) -> std::io::Result<()> {
-    // Into memory first: what generates them panics where it cannot write.
+    let shells = Shells::builtins();
+    let completer = shells.completer(&shell.to_string()).ok_or(std::io::ErrorKind::Unsupported)?;
+    // In one piece, or not at all.
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "pando", &mut text);
+    completer.write_registration(completion::VARIABLE, "pando", "pando", "pando", &mut text)?;
     std::io::stdout().write_all(&text)
+}
+
+/// Prints the version, as `--version` does.
+///
+/// # Errors
+/// Nobody takes it.
+pub(crate) fn print_version() -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "pando {}", env!("CARGO_PKG_VERSION"))
 }

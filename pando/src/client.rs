@@ -2,15 +2,17 @@
 //! The command line as a client of `pando serve`: asks at its socket.
 
 mod cells;
+mod detached;
 mod exec;
 mod visit;
 
-pub(crate) use cells::{Kill, Logs, freeze, kill, logs, ps, stats};
+pub(crate) use cells::{Kill, Logs, freeze, kill, list, logs, ps, stats};
+pub(crate) use detached::{new_cell, run};
 pub(crate) use exec::{Exec, exec};
-pub(crate) use visit::{leads_out, visit};
+pub(crate) use visit::{detach, visit};
 
 use crate::failure::Failure;
-use crate::{api, socket};
+use crate::{api, socket, template};
 use axum::body::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::BoxBody;
@@ -22,9 +24,10 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 
 /// Bytes of input that are read at a time.
 const PIECE: usize = 64 << 10;
@@ -55,6 +58,21 @@ impl Client {
     pub(crate) fn need() -> Result<Client, Failure> {
         let missing = || Ok(Failure::NoServer(socket::place()?));
         Client::find()?.map_or_else(|| Err(missing().unwrap_or_else(|failure| failure)), Ok)
+    }
+
+    /// What the server is and has, if it keeps the templates that this process does: whoever makes one here finds it there.
+    ///
+    /// # Errors
+    /// It does not answer, or keeps others.
+    pub(crate) fn server(&self) -> Result<api::Server, Failure> {
+        let server: api::Server = wait_for(self.get("/v1"))?;
+        let ours = template::directory()?;
+        // What is not there yet has one name only.
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+        if real(Path::new(&server.templates)) == real(&ours) {
+            return Ok(server);
+        }
+        Err(Failure::OtherTemplates { process: server.process, theirs: server.templates.into(), ours })
     }
 
     /// Asks, and reads the answer.
@@ -102,8 +120,12 @@ impl Client {
         let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
         line.push(b'\n');
         let (sender, body) = Channel::<Bytes>::new(AHEAD);
-        tokio::spawn(carry_input(sender, line));
-        self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await
+        let (accept, accepted) = oneshot::channel();
+        tokio::spawn(carry_input(sender, line, accepted));
+        let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;
+        // Who carries it is there as long as somebody listens.
+        let _ = accept.send(());
+        Ok(answer)
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
@@ -129,16 +151,19 @@ impl Client {
         }
         let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
         let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
-        Err(Failure::Asked(problem.message))
+        Err(Failure::Asked { problem: problem.problem, message: problem.message })
     }
 }
 
-/// Sends what there is to say first, and standard input after it.
-async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>) {
+/// Sends what there is to say first, and standard input once that is accepted: what is refused leaves it to others.
+async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
+    if sender.send_data(Bytes::from(first)).await.is_err() || accepted.await.is_err() {
+        return;
+    }
     let mut input = tokio::io::stdin();
-    let mut piece = first;
+    let mut piece = Vec::new();
     // Who does not listen any more has ended, and that is told elsewhere.
-    while sender.send_data(Bytes::from(piece)).await.is_ok() {
+    while piece.is_empty() || sender.send_data(Bytes::from(piece)).await.is_ok() {
         piece = vec![0; PIECE];
         match input.read(&mut piece).await {
             Ok(count) if count > 0 => piece.truncate(count),

@@ -7,6 +7,7 @@ mod lines;
 use crate::api::NewCell;
 use crate::cli::{Connection, Limits};
 use crate::client::{self, Client};
+use crate::completion;
 use crate::failure::Failure;
 use crate::guard::RootGuard;
 use crate::host::{self, Variable};
@@ -19,6 +20,7 @@ use crate::template::{Found, Which};
 use crate::{machine, say};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap_complete::ArgValueCandidates;
 use pando_kernel::Kernel;
 use pando_launch::{Calls, LaunchError, Program};
 use pando_machine::PageCount;
@@ -51,7 +53,7 @@ pub(crate) struct Clone {
     host_name: Option<String>,
 
     /// Plug the clone into a network of `pando serve`, which is made if there is none of this name: those with the same name reach each other, and nobody else
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["count", "output", "stats", "strace"], value_parser = crate::options::network_name)]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "stats", "strace"], value_parser = crate::options::network_name)]
     network: Option<String>,
 
     #[command(flatten)]
@@ -68,12 +70,12 @@ pub(crate) struct Clone {
     #[arg(long)]
     strace: bool,
 
-    /// Let it run in `pando serve`, and print its number
-    #[arg(short = 'd', long, conflicts_with_all = ["count", "output", "stats", "strace"])]
+    /// Let it run in `pando serve`, and print its number; with --count, as many
+    #[arg(short = 'd', long, conflicts_with_all = ["at_once", "output", "stats", "strace"])]
     detach: bool,
 
     /// The template: a name, or a path to a file that has a slash
-    #[arg(value_name = "TEMPLATE")]
+    #[arg(value_name = "TEMPLATE", add = ArgValueCandidates::new(completion::templates))]
     template: Which,
 
     /// What the clone is given: it finds them in /proc/pando/arguments
@@ -83,29 +85,18 @@ pub(crate) struct Clone {
 
 impl Clone {
     /// The same as a request to `pando serve`; `None` where only this process can do it.
-    fn asked_of_server(&self, is_single: bool) -> Option<NewCell> {
+    fn asked_of_server(&self) -> Option<NewCell> {
         let Which::Kept(name) = &self.template else { return None };
-        let allow = if self.connection.is_some() { self.connection.way_out()? } else { Vec::new() };
-        if !is_single || self.strace || self.stats.is_some() {
+        if self.strace || self.stats.is_some() || self.output.is_some() {
             return None;
         }
-        let text = |word: &OsString| word.clone().into_string().ok();
-        let pair = |variable: Vec<u8>| {
-            let line = String::from_utf8(variable).ok()?;
-            line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
-        };
+        // Of several, each has a name of its own.
+        let host_name = if self.count == 1 { Some(name.to_string()) } else { None };
         Some(NewCell {
-            template: name.to_string(),
-            arguments: self.words.iter().map(text).collect::<Option<_>>()?,
-            environment: host::given(&self.variables).into_iter().map(pair).collect::<Option<_>>()?,
-            memory: self.limits.memory.map(|size| size.in_bytes().to_string()),
-            cpus: self.limits.cpus.map(|share| share.part()),
-            timeout: self.limits.timeout.map(|time| time.as_secs_f64()),
-            output_limit: self.limits.output_limit.map(Size::in_bytes),
             network: self.network.clone(),
-            allow,
-            host_name: self.host_name.clone().or_else(|| Some(name.to_string())),
-            ..NewCell::default()
+            allow: self.connection.allowed()?,
+            host_name: self.host_name.clone().or(host_name),
+            ..client::new_cell(name.to_string(), &self.words, host::given(&self.variables), &self.limits)?
         })
     }
 
@@ -135,19 +126,21 @@ pub(crate) struct Ready {
 /// There is no such template, or the host does not let it run.
 pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let is_single = options.count == 1 && options.output.is_none();
-    if !is_single && (options.stats.is_some() || options.connection.is_some()) {
+    let is_for_one = options.stats.is_some() || options.connection.is_some() || options.network.is_some();
+    if !is_single && is_for_one && !options.detach {
         return Err(Failure::OneOnly);
     }
-    if let Some(asked) = options.asked_of_server(is_single)
-        && let Some(client) = Client::find()?
-        // Where it leads nobody out, this process does.
-        && (asked.allow.is_empty() || options.detach || client::leads_out(&client)?)
-    {
-        return client::visit(&client, &asked, options.detach);
-    }
+    let asked = options.asked_of_server();
     if options.detach || options.network.is_some() {
-        Client::need()?;
-        return Err(Failure::Alone);
+        let client = Client::need()?;
+        client.server()?;
+        let asked = asked.ok_or(Failure::Alone)?;
+        return if options.detach { client::detach(&client, &asked, options.count) } else { client::visit(&client, &asked) };
+    }
+    if let (Some(asked), true) = (&asked, is_single)
+        && let Some(status) = visit(asked)?
+    {
+        return Ok(status);
     }
     pando_confine::forbid_dumps()?;
     let mut laps = Laps::start();
@@ -174,6 +167,23 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         say::problem(&complaint);
     }
     status
+}
+
+/// Makes the clone in `pando serve`, where that runs and can. `None`: this process must.
+fn visit(asked: &NewCell) -> Result<Option<u8>, Failure> {
+    let Some(client) = Client::find()? else { return Ok(None) };
+    match client.server() {
+        Err(Failure::OtherTemplates { .. }) => return Ok(None),
+        Err(failure) => return Err(failure),
+        // Where it leads nobody out, this process does.
+        Ok(server) if server.gateways == 0 && !asked.allow.is_empty() => return Ok(None),
+        Ok(_) => {}
+    }
+    match client::visit(&client, asked) {
+        // It sees less of the host than whoever made the template, or than it would if it had been started later.
+        Err(Failure::Asked { problem, .. }) if matches!(&problem[..], "unusable-template" | "cannot-be-shown") => Ok(None),
+        done => done.map(Some),
+    }
 }
 
 /// One clone, with the streams of whoever asks.

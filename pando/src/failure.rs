@@ -89,10 +89,12 @@ pub(crate) enum Failure {
     #[error("cannot write the program's output: {}", crate::host::plain(.0))]
     Output(std::io::Error),
     /// A manual page of something that is no command.
-    #[error("there is no command `{0}`: `pando --help` lists them")]
+    #[error("there is no command `{0}`: `pando help` lists them")]
     NoManual(String),
     /// Options that only one clone can have.
-    #[error("--stats and what connects a clone (--net, -p, --allow, --link, --pcap) are for one clone: leave --count and --output out")]
+    #[error(
+        "--stats, --network and what connects a clone (--net, -p, --allow, --link, --pcap) are for one clone: leave --count and --output out, or let clones run in `pando serve` with -d"
+    )]
     OneOnly,
     /// There is no such template.
     #[error("there is no template `{0}`: `pando template ls` lists them, `pando template create {0} PROGRAM` makes one")]
@@ -146,7 +148,7 @@ pub(crate) enum Failure {
     #[error("{}: another `pando serve` listens there: use that one, or give this one a --socket of its own", .0.display())]
     Serving(PathBuf),
     /// No service answers.
-    #[error("nobody serves at {}: start `pando serve`", .0.display())]
+    #[error("`pando serve` does not run (nobody listens at {}): start `pando serve`", .0.display())]
     NoServer(PathBuf),
     /// Only the service could, and what is asked is not for it.
     #[error(
@@ -154,8 +156,33 @@ pub(crate) enum Failure {
     )]
     Alone,
     /// The service says no.
-    #[error("{0}")]
-    Asked(String),
+    #[error("{message}")]
+    Asked {
+        /// Why, for programs.
+        problem: String,
+        /// The same for people.
+        message: String,
+    },
+    /// The service keeps templates where this process does not.
+    #[error("the `pando serve` that answers keeps its templates in {}, and this command in {}: end it (`kill {process}`) and start it here, or set HOME and XDG_DATA_HOME as it has them", theirs.display(), ours.display())]
+    OtherTemplates {
+        /// Its process.
+        process: u32,
+        /// Where it keeps them.
+        theirs: PathBuf,
+        /// Where this process does.
+        ours: PathBuf,
+    },
+    /// A terminal for a program that is started in a running cell.
+    #[error(
+        "-t: a program that is started in a running cell gets no terminal: leave -t out (`pando exec CELL sh` reads commands from standard input)"
+    )]
+    NoTerminalThere,
+    /// A program that is to run in the service shall see what that does not show.
+    #[error(
+        "-d: what runs in `pando serve` sees the host's software: leave -v, -w, -u, --root and --bare out, or make a template that sees more (`pando template create`) and clone it with -d"
+    )]
+    SoftwareOnly,
     /// The service does not answer any more.
     #[error("`pando serve` has broken off: {}", crate::host::plain(.0))]
     Gone(std::io::Error),

@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod client;
 mod clone;
+mod completion;
 mod doctor;
 mod exports;
 mod failure;
@@ -38,6 +39,7 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    completion::answer();
     let command = match cli::Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(answer) => return say::answer(&answer),
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Clone(options) => clone::clone(&options),
         cli::Command::Template { command } => templates::command(&command),
-        cli::Command::Ps { all, json } => client::ps(all, json),
+        cli::Command::Ps { all, quiet, json } => client::ps(all, quiet, json),
         cli::Command::Logs(options) => client::logs(&options),
         cli::Command::Exec(options) => client::exec(&options),
         cli::Command::Kill(options) => client::kill(&options),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),
         cli::Command::Manual { command } => manual::print(command.as_deref()),
+        cli::Command::Version => cli::print_version().map(|()| 0).map_err(Failure::Print),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),

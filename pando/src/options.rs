@@ -95,6 +95,10 @@ pub(crate) fn memory(text: &str) -> Result<Size, String> {
             "{size} is too little memory for a cell: it needs at least {least}; a number without a letter is one of bytes, so give something like 64M"
         ));
     }
+    let most = host::memory();
+    if size.pages() > most {
+        return Err(format!("`{text}` is more memory than this machine has: it has {most}"));
+    }
     Ok(size)
 }
 

@@ -2,6 +2,7 @@
 //! `pando run`: one program, one cell.
 
 use crate::cli::Run;
+use crate::client;
 use crate::exports::Running;
 use crate::failure::Failure;
 use crate::host;
@@ -35,6 +36,9 @@ pub(crate) const SIGPIPE: u8 = 13;
 
 /// Runs a program and returns the exit status that tells how it ended.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
+    if options.detach {
+        return client::run(options);
+    }
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }

@@ -2,9 +2,11 @@
 //! `pando template`: what can be done with templates.
 
 use crate::client;
+use crate::completion;
 use crate::failure::Failure;
 use crate::template::{self, Create, Found, Name, Recipe, Which};
 use clap::Subcommand;
+use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
 use pando_store::Saved;
 use std::fs::File;
@@ -27,19 +29,19 @@ pub(crate) enum Command {
     /// Remove templates; clones that run go on, unless they miss a page that nobody has read
     Rm {
         /// Which
-        #[arg(value_name = "NAME", required = true)]
+        #[arg(value_name = "NAME", required = true, add = ArgValueCandidates::new(completion::templates))]
         names: Vec<Name>,
     },
     /// Say what a template is: one JSON object
     Inspect {
         /// Which
-        #[arg(value_name = "NAME|FILE")]
+        #[arg(value_name = "NAME|FILE", add = ArgValueCandidates::new(completion::templates))]
         template: Which,
     },
     /// Make a template of a cell of `pando serve`, which does not go on: its clones do
     Freeze {
         /// The cell's number, which `pando ps` tells
-        #[arg(value_name = "CELL")]
+        #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::cells))]
         cell: u64,
         /// The template's name
         name: Name,
@@ -53,6 +55,7 @@ pub(crate) enum Command {
     /// Write a template to a file of its own
     Save {
         /// Which
+        #[arg(add = ArgValueCandidates::new(completion::templates))]
         name: Name,
         /// The file
         file: PathBuf,
@@ -95,6 +98,9 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
 
 fn list(json: bool) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
+    if !json {
+        writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "MADE")?;
+    }
     for (name, path) in template::all()? {
         let size = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
         let recipe = Saved::open(&path).map_err(Failure::from).and_then(|saved| Recipe::of(&saved, &path));

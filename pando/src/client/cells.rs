@@ -3,9 +3,12 @@
 
 use super::{Client, wait_for};
 use crate::api::{self, Signal, Source};
+use crate::completion;
 use crate::failure::Failure;
+use crate::say;
 use crate::template::Name;
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use hyper::Method;
 use indicatif::{HumanBytes, HumanDuration};
 use std::io::Write;
@@ -20,7 +23,7 @@ pub(crate) struct Logs {
     follow: bool,
 
     /// The cell's number, which `pando ps` tells
-    #[arg(value_name = "CELL")]
+    #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::all_cells))]
     cell: u64,
 }
 
@@ -36,22 +39,34 @@ pub(crate) struct Kill {
     rm: bool,
 
     /// The cells' numbers, which `pando ps` tells
-    #[arg(value_name = "CELL", required = true)]
+    #[arg(value_name = "CELL", required = true, add = ArgValueCandidates::new(completion::cells))]
     cells: Vec<u64>,
+}
+
+/// The cells that run, and the last that ended.
+///
+/// # Errors
+/// Nobody serves.
+pub(crate) fn list() -> Result<Vec<api::Cell>, Failure> {
+    let client = Client::need()?;
+    wait_for(client.get("/v1/cells"))
 }
 
 /// Lists the cells.
 ///
 /// # Errors
 /// Nobody serves.
-pub(crate) fn ps(all: bool, json: bool) -> Result<u8, Failure> {
-    let client = Client::need()?;
-    let cells: Vec<api::Cell> = wait_for(client.get("/v1/cells"))?;
+pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
+    let cells = list()?;
     let mut out = std::io::stdout().lock();
-    if !json {
+    if !json && !quiet {
         writeln!(out, "{:>6}  {:<20} {:>10} {:>9}  {:<14} STATE", "CELL", "TEMPLATE", "MEMORY", "CPU", "AGE")?;
     }
     for cell in cells.iter().filter(|cell| all || cell.outcome.is_none()) {
+        if quiet {
+            writeln!(out, "{}", cell.id)?;
+            continue;
+        }
         if json {
             writeln!(out, "{}", serde_json::to_string(cell).map_err(std::io::Error::from)?)?;
             continue;
@@ -118,8 +133,15 @@ pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
 /// It cannot be frozen, or nobody serves.
 pub(crate) fn freeze(cell: u64, name: &Name, force: bool, replace: bool) -> Result<u8, Failure> {
     let client = Client::need()?;
+    // Where it goes is where it will be looked for.
+    client.server()?;
     let asked = api::Freeze { name: name.to_string(), force, replace };
-    let _: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &asked))?;
+    let made: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &asked))?;
+    if made.forced {
+        say::note(&format_args!(
+            "template `{name}`: random numbers that its programs make themselves may be the same in all clones; those of the system are not"
+        ));
+    }
     Ok(0)
 }
 

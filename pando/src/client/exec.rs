@@ -4,10 +4,12 @@
 use super::cells::show;
 use super::{Client, lines, wait_for};
 use crate::api::{JobPiece, NewJob};
+use crate::completion;
 use crate::failure::Failure;
 use crate::host::{self, Variable};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap_complete::ArgValueCandidates;
 use std::time::Duration;
 
 /// What to start, and where.
@@ -29,8 +31,15 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
     timeout: Option<Duration>,
 
+    /// Accepted, and changes nothing: standard input is always connected
+    #[arg(short = 'i', long = "interactive")]
+    _interactive: bool,
+
+    #[arg(short = 't', long = "tty", hide = true)]
+    terminal: bool,
+
     /// The cell's number, which `pando ps` tells
-    #[arg(value_name = "CELL")]
+    #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::cells))]
     cell: u64,
 
     /// The program and its arguments: a path of the cell, or a name to look for there
@@ -43,6 +52,9 @@ pub(crate) struct Exec {
 /// # Errors
 /// There is no such cell, or nobody serves.
 pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
+    if options.terminal {
+        return Err(Failure::NoTerminalThere);
+    }
     let client = Client::need()?;
     let pair = |line: Vec<u8>| {
         let line =

@@ -11,7 +11,7 @@ use crate::signals::{Before, Felt, GRACE, ended_by};
 use axum::body::Bytes;
 use hyper::{Method, header};
 use std::cell::Cell;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -19,28 +19,28 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How long whoever takes its output may take for the last of it, once the host has ended the program.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// Whether the server leads clones to the world outside.
+/// Makes so many cells that go on whoever looks, and tells their numbers.
 ///
 /// # Errors
-/// It does not answer.
-pub(crate) fn leads_out(client: &Client) -> Result<bool, Failure> {
-    let server: api::Server = wait_for(client.get("/v1"))?;
-    Ok(server.gateways > 0)
+/// One cannot be made, or its number cannot be written.
+pub(crate) fn detach(client: &Client, asked: &api::NewCell, count: u32) -> Result<u8, Failure> {
+    wait_for(async {
+        for _ in 0..count {
+            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", asked).await?;
+            writeln!(std::io::stdout(), "{}", cell.id)?;
+            // Who has ended already reads nothing.
+            let _ = client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;
+        }
+        Ok(0)
+    })
 }
 
-/// Runs a cell to its end, with the streams of this process; or only makes it, and tells its number. Returns the exit status that tells how it ended.
+/// Runs a cell to its end, with the streams of this process. Returns the exit status that tells how it ended.
 ///
 /// # Errors
 /// It cannot be made, or what it says cannot be written.
-pub(crate) fn visit(client: &Client, asked: &api::NewCell, detached: bool) -> Result<u8, Failure> {
-    wait_for(async {
-        if detached {
-            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", asked).await?;
-            println!("{}", cell.id);
-            return client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await.map(|()| 0);
-        }
-        stay(client, asked).await
-    })
+pub(crate) fn visit(client: &Client, asked: &api::NewCell) -> Result<u8, Failure> {
+    wait_for(stay(client, asked))
 }
 
 /// Runs it with streams and signals until it has ended.

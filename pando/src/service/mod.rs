@@ -157,7 +157,8 @@ fn reach(shown: &[PathBuf]) -> Paths {
             reach.change.extend(asked.reach.change);
         }
     };
-    add(Asked::for_python());
+    // What the standard templates are made of.
+    ["python3", "/bin/sh"].into_iter().for_each(|program| add(Asked::for_program(program)));
     for (name, _) in template::all().into_iter().flatten() {
         add(Found::open(&Which::Kept(name)).and_then(|found| found.find()));
     }
@@ -242,6 +243,7 @@ impl Service {
         api::Server {
             version: env!("CARGO_PKG_VERSION").into(),
             process: std::process::id(),
+            templates: template::directory().map(|path| path.display().to_string()).unwrap_or_default(),
             running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
             memory_bytes: self.memory.bytes(),
             gateways: self.gateways.count(),

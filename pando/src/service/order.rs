@@ -54,6 +54,9 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
     if asked.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
         return Err(Problem::request(format!("variants: give a number from 1 to {VARIANTS_MAX}")));
     }
+    if asked.train == Some(false) && (asked.train_count.is_some() || !asked.train_arguments.is_empty()) {
+        return Err(Problem::request("train: what is not to be trained needs neither train_arguments nor train_count"));
+    }
     if asked.train_count.is_some_and(|count| !(1..=LESSONS as u32).contains(&count)) {
         return Err(Problem::request(format!("train_count: give a number from 1 to {LESSONS}")));
     }
@@ -77,7 +80,8 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
         limits: limits(asked.memory.as_deref(), None, Some(asked.timeout.unwrap_or(READY_SECONDS_MAX)))?,
         replace: asked.replace,
         variants: asked.variants.unwrap_or(1),
-        train: asked.train,
+        train: asked.train == Some(true),
+        no_train: asked.train == Some(false),
         train_count: asked.train_count,
         train_arg: asked.train_arguments.iter().map(Into::into).collect(),
         name,
@@ -94,7 +98,7 @@ pub(super) fn template(asked: &api::NewTemplate, name: Name) -> Result<Create, P
     Ok(Create {
         words: standard.words,
         limits: Limits { memory: made.limits.memory.or(standard.limits.memory), ..made.limits },
-        train: true,
+        train: !made.no_train,
         train_arg: if made.train_arg.is_empty() { standard.train_arg } else { made.train_arg },
         standard: is_plain,
         ..made

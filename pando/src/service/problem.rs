@@ -43,7 +43,7 @@ impl Problem {
 
     /// There is no such cell.
     pub(super) fn no_cell(id: u64) -> Problem {
-        let message = format!("there is no cell {id}, or it ended long ago: GET /v1/cells lists those there are");
+        let message = format!("there is no cell {id}: `pando ps -a` lists those there are");
         Problem { status: StatusCode::NOT_FOUND, word: "no-such-cell", message }
     }
 
@@ -105,8 +105,11 @@ impl From<Failure> for Problem {
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
         };
         let hint = match &failure {
-            Failure::Volume { .. } => "; of the host, a service shows what it was started with: `pando serve --show DIR`",
-            _ => "",
+            Failure::Volume { .. } | Failure::View(_) | Failure::Changed(_) => format!(
+                "; this service shows what it was started with (--show DIR), and what the templates see that there were then: end it (`kill {}`) and start `pando serve` again",
+                std::process::id()
+            ),
+            _ => String::new(),
         };
         Problem { status, word, message: format!("{failure}{hint}") }
     }

@@ -3,7 +3,7 @@
 //!
 //! In steps, because a confined process does not look for what it needs: a [`Plan`] finds all on the host, a [`Sprout`] is its cell before it has run.
 
-use super::{Create, Recipe, place};
+use super::{Create, Recipe, Training, place};
 use crate::failure::Failure;
 use crate::guard::{CellGuard, RootGuard};
 use crate::laps::Laps;
@@ -140,8 +140,8 @@ impl Plan {
         watch.lift(cell);
         // Who interrupts the saving leaves what was there before.
         aim(None);
-        let teachers = self.options.teachers();
-        if teachers == 0 {
+        let training = self.options.training();
+        if training.clones == 0 {
             return self.save(kernel, cell, file);
         }
         // Clones will be made of what a file holds, of which nothing is in memory at first: so is the first one to learn from.
@@ -149,9 +149,13 @@ impl Plan {
         self.save(kernel, cell, &untrained)?;
         kernel.end(cell, End::Killed).map_err(LaunchError::from)?;
         let template = super::load_volumes(&Saved::open(&untrained)?, kernel, self.asked.volumes.clone(), self.memory)?;
-        let learned = (0..teachers).try_for_each(|_| self.train(kernel, (&sprout.program, &template), watch, aim));
-        aim(None);
-        learned?;
+        let learned = (0..training.clones).try_for_each(|_| train(kernel, (&sprout.program, &template), self.lesson(), training, watch));
+        // It is a template without that, too.
+        if let Err(failure) = learned
+            && training.is_asked
+        {
+            say::problem(&format_args!("the clone to learn from: {failure}"));
+        }
         self.save(kernel, template.cell(), file)
     }
 
@@ -162,27 +166,44 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs a clone to its end, from which the template learns.
-    fn train(&self, kernel: &Arc<Kernel>, (program, template): (&Program, &Root), watch: &Watch, aim: Aim<'_>) -> Result<(), Failure> {
-        let arguments = self.options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect();
-        let program = Program { arguments, environment: Vec::new(), is_template: false, ..program.clone() };
-        let guard = CellGuard::new(kernel, program.prepare(kernel, template)?);
-        let clone = guard.cell();
-        kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
-        let port = kernel.console(clone).map_err(LaunchError::from)?;
-        port.close_input();
-        aim(Some(clone));
-        kernel.start(clone).map_err(LaunchError::from)?;
-        if let Some(time) = self.options.limits.timeout {
-            watch.limit(clone, time, End::TimedOut);
-        }
-        while port.receive().is_some() {}
-        let outcome = kernel.wait(clone).map_err(LaunchError::from)?;
-        if told(&outcome).0 != 0 {
-            say::problem(&format_args!("the clone to learn from: {}: what it did until then was learned", outcome.end));
-        }
-        Ok(())
+    /// What clones to learn from are given.
+    fn lesson(&self) -> Vec<Vec<u8>> {
+        self.options.train_arg.iter().map(|argument| argument.as_bytes().to_vec()).collect()
     }
+}
+
+/// Runs a clone to its end, or as long as it may, from which the template learns.
+fn train(
+    kernel: &Arc<Kernel>,
+    (program, template): (&Program, &Root),
+    arguments: Vec<Vec<u8>>,
+    training: Training,
+    watch: &Watch,
+) -> Result<(), Failure> {
+    let program = Program { arguments, environment: Vec::new(), is_template: false, ..program.clone() };
+    let guard = CellGuard::new(kernel, program.prepare(kernel, template)?);
+    let clone = guard.cell();
+    kernel.teach(template.cell(), clone).map_err(LaunchError::from)?;
+    let port = kernel.console(clone).map_err(LaunchError::from)?;
+    port.close_input();
+    kernel.start(clone).map_err(LaunchError::from)?;
+    if let Some(time) = training.most {
+        watch.limit(clone, time, End::TimedOut);
+    }
+    while port.receive().is_some() {}
+    let outcome = match kernel.wait(clone) {
+        // It has frozen itself, which nobody asked it to.
+        Err(OperatorError::Froze) => kernel.end(clone, End::Killed).and_then(|()| kernel.wait(clone)),
+        ended => ended,
+    };
+    let outcome = outcome.map_err(LaunchError::from)?;
+    if training.most.is_some() {
+        watch.lift(clone);
+    }
+    if training.is_asked && told(&outcome).0 != 0 {
+        say::problem(&format_args!("the clone to learn from: {}: what it did until then was learned", outcome.end));
+    }
+    Ok(())
 }
 
 /// How the names of files end that are not whole yet.

@@ -21,11 +21,16 @@ use pando_store::Saved;
 pub(crate) use place::{Name, VARIANTS_MAX, all, directory, draw, file, keep_first, make as make_directory, variants};
 pub(crate) use recipe::Recipe;
 use rustix::process::geteuid;
+pub(crate) use standard::PROGRAM;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::NamedTempFile;
+
+/// How long a clone to learn from may run that nobody asked for: a server would never end.
+const TRAINING_MAX: Duration = Duration::from_secs(3);
 
 /// What a template is made of.
 #[derive(Clone, Debug, Args)]
@@ -40,9 +45,13 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) replace: bool,
 
-    /// Run a clone of it to its end before it is kept, and learn which memory that touches: later clones have it before they run. What it says is not shown
+    /// Run a clone of it to its end before it is kept, however long that takes, and learn which memory that touches: later clones have it before they run. What it says is not shown. Without this, a clone is given no arguments and three seconds
     #[arg(long)]
     pub(crate) train: bool,
+
+    /// Run no clone before it is kept
+    #[arg(long, conflicts_with_all = ["train", "train_arg", "train_count"])]
+    pub(crate) no_train: bool,
 
     /// Give that clone an argument, and train (repeat for more)
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
@@ -69,11 +78,25 @@ pub(crate) struct Create {
     pub(crate) standard: bool,
 }
 
+/// How a template learns what its clones will touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Training {
+    /// From how many clones, one after the other.
+    clones: u32,
+    /// How long each may run; `None`: as long as it likes.
+    most: Option<Duration>,
+    /// Somebody asked for it, and wants to be told of a clone that fails.
+    is_asked: bool,
+}
+
 impl Create {
-    /// How many clones it learns from.
-    fn teachers(&self) -> u32 {
-        let trains = self.train || !self.train_arg.is_empty();
-        self.train_count.unwrap_or(trains.into())
+    /// How it learns.
+    fn training(&self) -> Training {
+        let is_asked = self.train || !self.train_arg.is_empty() || self.train_count.is_some();
+        let clones = if self.no_train { 0 } else { self.train_count.unwrap_or(1) };
+        let most = self.limits.timeout;
+        let most = if is_asked { most } else { Some(most.map_or(TRAINING_MAX, |most| most.min(TRAINING_MAX))) };
+        Training { clones, most, is_asked }
     }
 }
 

@@ -52,12 +52,12 @@ impl Asked {
         Ok((Asked { volumes: view.into_volumes(&asked.changed), ..asked }, fingerprint))
     }
 
-    /// What a template of the host's Python sees.
+    /// What a template of one of the host's programs sees.
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn for_python() -> Result<Asked, Failure> {
-        Ok(Asked::for_template(&Seen::software(), OsStr::new("python3"))?.0)
+    pub(crate) fn for_program(program: &str) -> Result<Asked, Failure> {
+        Ok(Asked::for_template(&Seen::software(), OsStr::new(program))?.0)
     }
 
     fn new(options: &Seen, program: &OsStr, surroundings: &Surroundings) -> Result<(Asked, View), Failure> {

@@ -16,6 +16,7 @@ mod confined;
 mod data;
 mod deaths;
 mod debian;
+mod detached;
 mod dialogues;
 mod dynamic;
 mod exerciser;

@@ -70,7 +70,7 @@ fn section<'a>(help: &'a str, title: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.is_empty()).map(str::trim_start).collect()
 }
 
-/// All commands, as the words that call them.
+/// All commands but those that print what others do with `--help`, as the words that call them.
 fn commands() -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = Vec::new();
     let mut pending = vec![Vec::new()];
@@ -81,7 +81,7 @@ fn commands() -> Vec<Vec<String>> {
         let help = text(&outcome.output).to_owned();
         let usage = ["Usage: pando".to_owned()].into_iter().chain(words.iter().cloned()).collect::<Vec<_>>().join(" ");
         assert!(help.contains(&usage) && help.contains("--help"), "{asked:?}: {help}");
-        for line in section(&help, "Commands:") {
+        for line in section(&help, "Commands:").into_iter().filter(|line| !line.starts_with("help ")) {
             let (name, about) = line.split_once(' ').expect("a command says what it is for");
             assert!(about.trim().len() > 10, "{line}");
             pending.push(words.iter().cloned().chain([name.to_owned()]).collect());
@@ -123,7 +123,7 @@ fn shells_understand_their_completions() {
         assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "{shell}");
     }
     completed("fish", &["-c", "source $argv[1]; complete -C 'pando run --ti'"], &directory.path().join("fish"), "--timeout");
-    let words = "source \"$0\"; COMP_WORDS=(pando run --ti); COMP_CWORD=2; _pando pando --ti run; echo \"${COMPREPLY[@]}\"";
+    let words = "source \"$0\"; COMP_WORDS=(pando run --ti); COMP_CWORD=2; _clap_complete_pando pando --ti run; echo \"${COMPREPLY[@]}\"";
     completed("bash", &["-c", words], &directory.path().join("bash"), "--timeout");
 }
 
@@ -131,6 +131,9 @@ fn shells_understand_their_completions() {
 fn completed(shell: &str, words: &[&str], file: &Path, wanted: &str) {
     let mut command = Command::new(host_program(shell));
     command.args(words).arg(file).env("HOME", file.parent().expect("it lies in a directory"));
+    // They ask the program itself.
+    let directory = Path::new(PANDO).parent().expect("it lies in one").display();
+    command.env("PATH", format!("{directory}:/usr/bin:/bin"));
     let outcome = finish(command, Input::Nothing);
     assert!(outcome.status == 0 && text(&outcome.output).contains(wanted), "{shell}: {outcome:?}");
 }

@@ -290,6 +290,7 @@ fn command_lines_that_mean_nothing() {
     check_usage(&["run"], &["PROGRAM"]);
     check_usage(&["run", "--no-such-option", "busybox"], &["--no-such-option"]);
     check_usage(&["run", "--memory", "1X", "busybox"], &["1X", "64M"]);
+    check_usage(&["run", "-m", "900T", "busybox"], &["900T", "more memory than this machine has"]);
     check_usage(&["run", "--memory", "99999T", "busybox"], &["99999T", "more memory than any machine has"]);
     check_usage(&["run", "--memory=-1", "busybox"], &["-1", "64M"]);
     check_usage(&["run", "--memory"], &["--memory"]);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando run -d`: a program in a cell of `pando serve`, which is a clone of a shell that executes what it is given.
+
+use super::{Client, detach};
+use crate::api::NewCell;
+use crate::cli::{Limits, Run};
+use crate::failure::Failure;
+use crate::host::{self, NoProgram};
+use crate::size::Size;
+use crate::template::PROGRAM;
+use std::ffi::OsString;
+
+/// Starts the program and tells the cell's number.
+///
+/// # Errors
+/// It is not there, nobody serves, or what it is to see or be connected with is not for a service.
+pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
+    if !options.seen.is_software() {
+        return Err(Failure::SoftwareOnly);
+    }
+    let program = options.program();
+    host::find_program(program).map_err(|problem| match problem {
+        NoProgram::NotFound => Failure::NotFound(program.clone()),
+        NoProgram::NotExecutable(why) => Failure::NotExecutable { program: program.clone(), why },
+    })?;
+    let client = Client::need()?;
+    let environment = host::environment(&options.seen.variables);
+    let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
+    let allow = options.connection.allowed().ok_or(Failure::Alone)?;
+    let memory = Some(options.limits.memory().bytes().to_string());
+    detach(&client, &NewCell { allow, memory, host_name: options.host_name.clone(), ..cell }, 1)
+}
+
+/// A clone of a template with these arguments, each variable as NAME=VALUE; `None` where something of it is no text.
+pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Vec<Vec<u8>>, limits: &Limits) -> Option<NewCell> {
+    let text = |word: &OsString| word.clone().into_string().ok();
+    let pair = |variable: Vec<u8>| {
+        let line = String::from_utf8(variable).ok()?;
+        line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    Some(NewCell {
+        template,
+        arguments: arguments.iter().map(text).collect::<Option<_>>()?,
+        environment: environment.into_iter().map(pair).collect::<Option<_>>()?,
+        memory: limits.memory.map(|size| size.in_bytes().to_string()),
+        cpus: limits.cpus.map(|share| share.part()),
+        timeout: limits.timeout.map(|time| time.as_secs_f64()),
+        output_limit: limits.output_limit.map(Size::in_bytes),
+        ..NewCell::default()
+    })
+}
+
+/// What of it is no text.
+fn no_text(options: &Run) -> Failure {
+    let word = options.arguments().iter().find(|word| word.to_str().is_none());
+    Failure::NoText(word.unwrap_or(options.program()).clone())
+}
