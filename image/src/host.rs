@@ -2,8 +2,8 @@
 //! Data that lies in files of the host: opened when it is first wanted, read with `pread`, compared with what was
 //! recorded before and after.
 //!
-//! A file is what it was recorded as, or reading it is an error: its inode, size and times are compared when it is
-//! opened and after each read. It is never followed through a link at its end, and nothing but a regular file is
+//! A file is what it was recorded as, or reading it is an error: its inode, size and modification time are compared when it is
+//! opened and after each read. A change time that has moved leads to a [check](crate::read_log) of what was read before. It is never followed through a link at its end, and nothing but a regular file is
 //! opened: whatever took its place meanwhile differs in its inode.
 //!
 //! A file's times move with the clock's tick, so a change in the very tick in which the file was recorded would not
@@ -29,12 +29,17 @@ use rustix::{
 use crate::{
     Attributes, BlockError, Time,
     format::BLOCK_SIZE,
+    read_log::ReadLog,
     replaced::Replaced,
-    tables::{Extent, FileRecord, Sizes, Tables, Version},
+    tables::{ChangeTime, Extent, FileRecord, Sizes, Tables, Version},
 };
 
 /// Files that stay open; the least recently used is closed for another.
 const OPEN_MAX: usize = 64;
+/// Permissions to read, of anybody.
+const READABLE: u16 = 0o444;
+/// How often a file whose change time moves is looked at again in one read.
+const CHECKS_MAX: usize = 4;
 /// Twice the longest tick that Linux is built with.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -45,14 +50,22 @@ impl Version {
             inode: stat.st_ino,
             size: stat.st_size.cast_unsigned(),
             modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
-            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+            permissions: (stat.st_mode & 0o7777) as u16,
+            changed: ChangeTime { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 },
         }
+    }
+
+    /// Whether it has the same content as an earlier version, as far as inode, size and modification time say it, and may be read by all who could
+    /// read that. Another name changes none of these.
+    pub(crate) fn has_content_of(&self, earlier: &Version) -> bool {
+        let is_closed = earlier.permissions & !self.permissions & READABLE != 0;
+        Version { changed: earlier.changed, permissions: earlier.permissions, ..*self } == *earlier && !is_closed
     }
 
     /// Waits until another change would show in the times.
     pub(crate) fn settle(&self) {
-        let Ok(seconds) = u64::try_from(self.changed.0) else { return };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.1);
+        let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
         // A file from the future, where the clock was set back, cannot be waited for.
         if let Ok(age) = changed.elapsed() {
             thread::sleep(TICK.saturating_sub(age));
@@ -79,11 +92,13 @@ pub(crate) struct HostBlocks {
     held: HashMap<u32, Arc<File>>,
     /// Files that are open, the most recently used last.
     open: Mutex<Vec<(u32, Arc<File>)>>,
+    /// What was read of them.
+    log: Mutex<ReadLog>,
 }
 
 impl HostBlocks {
     pub(crate) fn new(tables: Tables, held: impl IntoIterator<Item = (u32, Arc<File>)>) -> Self {
-        HostBlocks { tables, held: held.into_iter().collect(), open: Mutex::default() }
+        HostBlocks { tables, held: held.into_iter().collect(), open: Mutex::default(), log: Mutex::default() }
     }
 
     /// Adds to a sign which files they come from, as they were looked at.
@@ -128,17 +143,13 @@ impl HostBlocks {
         let left = usize::try_from(extent.size - skipped).unwrap_or(usize::MAX);
         let (data, tail) = buffer.split_at_mut(left.min(buffer.len()));
         tail.fill(0);
-        self.read_file(extent.file, extent.offset.saturating_add(skipped), data, replaced)
-    }
-
-    fn read_file(&self, number: u32, offset: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
-        let record = self.tables.file(number)?;
-        let outcome = self.read_named(number, &record, offset, buffer);
+        let record = self.tables.file(extent.file)?;
+        let outcome = self.read_named(extent, &record, first, data);
         if outcome.is_ok() {
             return outcome;
         }
         // It may have lost its name just now.
-        match replaced.and_then(|replaced| replaced.read(&record.version, offset, buffer)) {
+        match replaced.and_then(|replaced| replaced.read(&record.version, extent.offset.saturating_add(skipped), data)) {
             Some(Ok(true)) => Ok(()),
             Some(Ok(false)) => Err(BlockError::Changed(self.tables.path(&record)?)),
             Some(Err(error)) => Err(failure(error, self.tables.path(&record)?)),
@@ -146,33 +157,56 @@ impl HostBlocks {
         }
     }
 
-    /// Reads a file that has its name still.
-    fn read_named(&self, number: u32, record: &FileRecord, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+    /// Reads a file that has its name still, from a block on.
+    fn read_named(&self, extent: &Extent, record: &FileRecord, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         let path = || self.tables.path(record);
         let failed = |error: io::Error| match path() {
             Ok(path) => failure(error, path),
             Err(error) => error,
         };
-        let file = match self.opened(number) {
+        let file = match self.opened(extent.file) {
             Some(file) => file,
             None => {
                 record.version.settle();
                 let file = Arc::new(open_version(&path()?, &record.version)?);
-                self.keep(number, &file);
+                self.keep(extent.file, &file);
                 file
             }
         };
+        let offset = extent.offset.saturating_add((first - u64::from(extent.first)) * BLOCK_SIZE);
+        let known = lock(&self.log).changed(extent, &record.version);
         file.read_exact_at(buffer, offset).map_err(failed)?;
+        let mut log = lock(&self.log);
+        let mut read = version(&file).map_err(failed)?;
+        if read.changed != known || log.changed(extent, &record.version) != known {
+            // It got a link or another mode perhaps. Nobody else reads it meanwhile.
+            for _ in 0..CHECKS_MAX {
+                let before = read;
+                before.settle();
+                if !before.has_content_of(&record.version) || !log.is_same(extent, &file).map_err(failed)? {
+                    break;
+                }
+                file.read_exact_at(buffer, offset).map_err(failed)?;
+                read = version(&file).map_err(failed)?;
+                if read == before {
+                    log.accept(extent, read.changed);
+                    break;
+                }
+            }
+        }
         // Whoever wrote to it meanwhile has moved its times: what was read is one content and not a mixture.
-        let now = fstat(&file).map_err(|error| failed(error.into()))?;
-        if Version::of(&now) == record.version { Ok(()) } else { Err(BlockError::Changed(path()?)) }
+        if !read.has_content_of(&record.version) || read.changed != log.changed(extent, &record.version) {
+            return Err(BlockError::Changed(path()?));
+        }
+        log.add(extent, first, buffer, read.changed);
+        Ok(())
     }
 
     fn opened(&self, number: u32) -> Option<Arc<File>> {
         if let Some(file) = self.held.get(&number) {
             return Some(Arc::clone(file));
         }
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         let place = open.iter().rposition(|(other, _)| *other == number)?;
         let entry = open.remove(place);
         let file = Arc::clone(&entry.1);
@@ -181,17 +215,22 @@ impl HostBlocks {
     }
 
     fn keep(&self, number: u32, file: &Arc<File>) {
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         if open.len() == OPEN_MAX {
             open.remove(0);
         }
         open.push((number, Arc::clone(file)));
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u32, Arc<File>)>> {
-        // Whatever a thread was doing when it panicked, the list is whole.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Whatever a thread was doing when it panicked, what is locked is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which version of it an open file is now.
+fn version(file: &File) -> io::Result<Version> {
+    Ok(Version::of(&fstat(file)?))
 }
 
 impl Extent {
@@ -204,7 +243,8 @@ impl Extent {
 /// Opens a file if it is still this version of it.
 fn open_version(path: &Path, version: &Version) -> Result<File, BlockError> {
     let changed = || BlockError::Changed(path.into());
-    let is_the_same = |stat: &Stat| Version::of(stat) == *version && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_the_same =
+        |stat: &Stat| Version::of(stat).has_content_of(version) && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let failed = |error: Errno| failure(error.into(), path.into());
     // Looked at before it is opened, because opening a device may have effects.
     if !is_the_same(&look(path).map_err(failed)?) {

@@ -32,6 +32,7 @@ mod host;
 mod image;
 mod inspect;
 mod layout;
+mod read_log;
 mod replaced;
 mod sign;
 mod source;

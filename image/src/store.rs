@@ -85,11 +85,11 @@ impl Bytes {
         Bytes::File { file, first, kept: (0..blocks).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Adds to a sign what tells them from others.
-    pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
+    /// Adds to a sign what tells so many of them, which fill blocks, from others.
+    pub(crate) fn sign(&self, length: u64, hasher: &mut impl Hasher) {
         match self {
-            Bytes::Memory(bytes) => sign(bytes, hasher),
-            Bytes::File { file, first, kept } => file.sign(*first..*first + kept.len() as u64, hasher),
+            Bytes::Memory(bytes) => sign(&bytes[..bytes.len().min(length as usize)], hasher),
+            Bytes::File { file, first, kept } => file.sign(*first..*first + (length / BLOCK as u64).min(kept.len() as u64), hasher),
         }
     }
 

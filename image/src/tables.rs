@@ -3,11 +3,15 @@
 //!
 //! An *extent* is a run of blocks that lie in a host file, one behind the other. A *file* record says which version of
 //! it and how to name it: its own name and its *directory* record, which has a parent in turn. So a million files cost
-//! about 90 bytes each and their names, and opening an image with so many reads none of it.
+//! about 100 bytes each and their names, and opening an image with so many reads none of it.
 
 use std::{ffi::OsString, hash::Hasher, os::unix::ffi::OsStringExt, path::PathBuf};
 
-use crate::{BlockError, store::Bytes};
+use crate::{
+    BlockError,
+    format::{BLOCK, BLOCK_SIZE},
+    store::Bytes,
+};
 
 /// The parent of what has none: its name is a whole path.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -21,7 +25,16 @@ pub(crate) struct Version {
     pub(crate) inode: u64,
     pub(crate) size: u64,
     pub(crate) modified: (i64, u32),
-    pub(crate) changed: (i64, u32),
+    /// The lower twelve bits of its mode.
+    pub(crate) permissions: u16,
+    pub(crate) changed: ChangeTime,
+}
+
+/// When anything about a file last changed: its content, its mode, its names. It lies in a table of its own, for the content may be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChangeTime {
+    pub(crate) seconds: i64,
+    pub(crate) nanoseconds: u32,
 }
 
 /// Bytes in an array of names.
@@ -86,24 +99,39 @@ impl Record for Extent {
 }
 
 impl Record for FileRecord {
-    const SIZE: usize = 60;
+    const SIZE: usize = 48;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let Version { device, inode, size, modified, changed } = self.version;
-        for number in [device, inode, size, modified.0.cast_unsigned(), changed.0.cast_unsigned()] {
+        let Version { device, inode, size, modified, permissions, changed: _ } = self.version;
+        for number in [device, inode, size, modified.0.cast_unsigned()] {
             bytes.extend(number.to_le_bytes());
         }
-        for number in [modified.1, changed.1, self.directory, self.name.start, self.name.length.into()] {
+        for number in [modified.1, self.directory, self.name.start, u32::from(permissions) << 16 | u32::from(self.name.length)] {
             bytes.extend(number.to_le_bytes());
         }
     }
 
+    /// Without the change time.
     fn decode(mut fields: Fields<'_>) -> Self {
-        let [device, inode, size, modified, changed] = [(); 5].map(|()| fields.u64());
-        let [modified_nanoseconds, changed_nanoseconds, directory] = [(); 3].map(|()| fields.u32());
-        let modified = (modified.cast_signed(), modified_nanoseconds);
-        let changed = (changed.cast_signed(), changed_nanoseconds);
-        FileRecord { directory, name: fields.name(), version: Version { device, inode, size, modified, changed } }
+        let [device, inode, size, modified] = [(); 4].map(|()| fields.u64());
+        let [nanoseconds, directory, start, rest] = [(); 4].map(|()| fields.u32());
+        let changed = ChangeTime { seconds: 0, nanoseconds: 0 };
+        let modified = (modified.cast_signed(), nanoseconds);
+        let version = Version { device, inode, size, modified, permissions: (rest >> 16) as u16, changed };
+        FileRecord { directory, name: Name { start, length: rest as u16 }, version }
+    }
+}
+
+impl Record for ChangeTime {
+    const SIZE: usize = 12;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.seconds.to_le_bytes());
+        bytes.extend(self.nanoseconds.to_le_bytes());
+    }
+
+    fn decode(mut fields: Fields<'_>) -> Self {
+        ChangeTime { seconds: fields.u64().cast_signed(), nanoseconds: fields.u32() }
     }
 }
 
@@ -163,7 +191,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Encodes tables: extents sorted by their first block, then the rest.
+    /// Encodes tables: extents sorted by their first block, then the rest; the change times of files in blocks of their own.
     pub(crate) fn encode(extents: &[Extent], files: &[FileRecord], directories: &[DirectoryRecord], names: &[u8]) -> (Vec<u8>, Sizes) {
         let mut bytes = Vec::with_capacity(
             extents.len() * Extent::SIZE + files.len() * FileRecord::SIZE + directories.len() * DirectoryRecord::SIZE + names.len(),
@@ -172,6 +200,8 @@ impl Tables {
         files.iter().for_each(|file| file.encode(&mut bytes));
         directories.iter().for_each(|directory| directory.encode(&mut bytes));
         bytes.extend(names);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        files.iter().for_each(|file| file.version.changed.encode(&mut bytes));
         let sizes = Sizes {
             extents: extents.len() as u64,
             files: files.len() as u64,
@@ -185,9 +215,9 @@ impl Tables {
         Tables { bytes, sizes }
     }
 
-    /// Adds to a sign what tells the tables from others.
+    /// Adds to a sign what tells the tables from others. Change times do not count.
     pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
-        self.bytes.sign(hasher);
+        self.bytes.sign(self.changes(), hasher);
     }
 
     pub(crate) fn in_memory(&self) -> Option<(&[u8], Sizes)> {
@@ -215,7 +245,9 @@ impl Tables {
         if u64::from(number) >= self.sizes.files {
             return Err(BlockError::Damaged("an extent names no file"));
         }
-        self.record(self.files(), number.into())
+        let mut file: FileRecord = self.record(self.files(), number.into())?;
+        file.version.changed = self.record(self.changes(), number.into())?;
+        Ok(file)
     }
 
     /// A file's path on the host.
@@ -274,5 +306,9 @@ impl Tables {
 
     fn names(&self) -> u64 {
         self.directories() + self.sizes.directories * DirectoryRecord::SIZE as u64
+    }
+
+    fn changes(&self) -> u64 {
+        (self.names() + self.sizes.names).next_multiple_of(BLOCK_SIZE)
     }
 }

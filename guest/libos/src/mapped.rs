@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of the overlay in memory: a mapping has pages of its own, and what is written to the one is carried to the other when somebody looks.
 //!
-//! Reading a file first takes over what its shared mappings changed in that part; writing to it changes the mappings, and a new size moves their end. So a
-//! program sees one content as long as it has one mapping of each part of the file, which is what programs do. Two shared mappings of one part do not see each
-//! other's changes before the file is read or a mapping is given up; what was changed in both then is as the one of them has it that was looked at last.
+//! Reading a file first takes over what its shared mappings changed in that part; writing to it changes the mappings, and a new size moves their end. What
+//! processes share ([`crate::shared`]) is always as new as the file or newer. What one process alone shows is taken over when another runs, and shown anew
+//! when it runs again. So all processes see one content as long as each has one mapping of each part of the file, which is what programs do. Two shared mappings
+//! of one part in one process do not see each other's changes before the file is read or a mapping is given up; what was changed in both then is as the one of
+//! them has it that was looked at last.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use pando_abi::{PAGE_SIZE, Permissions};
+use pando_abi::{BlockNumber, PAGE_SIZE, Permissions};
 use pando_rt::memory::{self, PageRange};
 use pando_rt::{clock, user};
 
@@ -16,9 +19,10 @@ use crate::errno::Errno;
 use crate::files::Kind;
 use crate::files::status::time;
 use crate::files::tree::Place;
-use crate::files::tree::node::NodeId;
+use crate::files::tree::content;
+use crate::files::tree::node::{Node, NodeId};
 use crate::memory::regions::{Backing, NodePages, Region, Sharing};
-use crate::shared::is_shared;
+use crate::shared::{gaps, is_shared, union};
 use crate::system::System;
 
 /// Bytes without end.
@@ -62,12 +66,11 @@ impl System {
     fn mappings_of(&self, node: Option<NodeId>) -> Vec<Mapping> {
         let all = PageRange::new(0, user::END).filter(|_| self.shows_nodes());
         let mut mappings = all.map(|all| self.mappings_in(all)).unwrap_or_default();
-        // What other processes share lies at the same place in every space.
+        // What other processes share lies at the same place in every space. The running process may have a part of it.
         for (pages, region) in all.map(|all| self.others.shared.pieces(all)).unwrap_or_default() {
-            if let Some(file) = region.backing.node().filter(|file| self.files.tree.node(file.node).is_ok())
-                && self.memory.is_free(pages)
-            {
-                mappings.push(Mapping { pages, file, region });
+            if let Some(file) = region.backing.node().filter(|file| self.files.tree.node(file.node).is_ok()) {
+                let not_own = gaps(pages, &self.memory.pieces(pages));
+                mappings.extend(not_own.into_iter().map(|pages| Mapping { pages, file, region }));
             }
         }
         mappings.retain(|mapping| node.is_none_or(|node| mapping.file.node == node));
@@ -142,10 +145,11 @@ impl System {
     /// # Errors
     /// `ENOMEM`, `EIO`.
     pub fn after_write(&mut self, fd: u64, end: u64, bytes: u64) -> Result<(), Errno> {
+        if self.has_blocks_to_replace() {
+            self.replace_blocks();
+        }
         let Some(node) = self.mapped_node(fd) else { return Ok(()) };
-        self.resize_mappings(node)?;
-        self.show_in_mappings(node, &(end.saturating_sub(bytes)..end));
-        Ok(())
+        self.show_change(node, &(end.saturating_sub(bytes)..end))
     }
 
     /// Takes over what is mapped shared in pages that are about to go.
@@ -171,21 +175,33 @@ impl System {
         }
     }
 
-    /// Does something to files that may change their content other than by writing, and shows it in their mappings.
+    /// Changes a part of a file's content other than by writing, and shows it in its mappings. A new size changes what lies behind the lesser of both.
     ///
     /// # Errors
     /// Those of `change`; `ENOMEM`, `EIO`.
-    pub fn around_change<T>(&mut self, change: impl FnOnce(&mut System) -> Result<T, Errno>) -> Result<T, Errno> {
-        self.take_over_all();
-        let result = change(self);
-        let mut last = None;
-        for Mapping { file: NodePages { node, .. }, .. } in self.mappings_of(None) {
-            if last.replace(node) != Some(node) {
-                self.resize_mappings(node)?;
-                self.show_in_mappings(node, &ALL);
-            }
+    pub fn change_content(
+        &mut self,
+        node: NodeId,
+        part: &Range<u64>,
+        change: impl FnOnce(&mut Node) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        change(self.files.tree.node_mut(node)?)?;
+        self.show_change(node, part)
+    }
+
+    /// Shows a part of a file that has changed in its mappings, which end where the file does.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EIO`.
+    pub fn show_change(&mut self, node: NodeId, part: &Range<u64>) -> Result<(), Errno> {
+        if self.has_blocks_to_replace() {
+            self.replace_blocks();
         }
-        result
+        if self.shows_nodes() {
+            self.resize_mappings(node)?;
+            self.show_in_mappings(node, part);
+        }
+        Ok(())
     }
 
     /// What cannot be read or kept stays as it is: there is nobody to tell, as on Linux when pages cannot be written back.
@@ -242,55 +258,145 @@ impl System {
 
     /// Shows a part of a file in its shared mappings; what is behind the file's end in its last page is zero.
     fn show_in_mappings(&mut self, node: NodeId, part: &Range<u64>) {
-        for mapping in self.mappings_of(Some(node)) {
-            if mapping.file.sharing == Sharing::Private || mapping.region.backing.is_nothing() {
-                continue;
-            }
-            let part = overlap(&mapping.part(), part);
-            let Ok(content) = self.files.tree.node(node).and_then(|node| node.content()) else { return };
-            let mut at = part.start;
-            // A mapping that is gone by now shows nothing.
-            let _ = content.read(at, part.end.saturating_sub(part.start), |piece| {
-                put(mapping.address(at), piece)?;
-                at += piece.len() as u64;
-                Ok(piece.len())
-            });
-            let tail = at..part.end.min(at.next_multiple_of(PAGE_SIZE));
-            if at == content.size() && !tail.is_empty() {
-                let _ = put(mapping.address(at), &[0; PAGE_SIZE as usize][..(tail.end - tail.start) as usize]);
-            }
+        self.mappings_of(Some(node)).iter().for_each(|mapping| self.show_in(mapping, part));
+    }
+
+    /// Shows a part of a file in a mapping, if it is a shared one.
+    fn show_in(&self, mapping: &Mapping, part: &Range<u64>) {
+        if mapping.file.sharing == Sharing::Private || mapping.region.backing.is_nothing() {
+            return;
+        }
+        let part = overlap(&mapping.part(), part);
+        let Ok(content) = self.files.tree.node(mapping.file.node).and_then(Node::content) else { return };
+        let mut at = part.start;
+        // A mapping that is gone by now shows nothing.
+        let _ = content.read(at, part.end.saturating_sub(part.start), |piece| {
+            put(mapping.address(at), piece)?;
+            at += piece.len() as u64;
+            Ok(piece.len())
+        });
+        let tail = at..part.end.min(at.next_multiple_of(PAGE_SIZE));
+        if at == content.size() && !tail.is_empty() {
+            let _ = put(mapping.address(at), &[0; PAGE_SIZE as usize][..(tail.end - tail.start) as usize]);
         }
     }
 
     /// Gives mappings pages where their file has grown, and takes those away that it has not any more.
     fn resize_mappings(&mut self, node: NodeId) -> Result<(), Errno> {
+        let size = self.files.tree.node(node)?.content()?.size();
         for Mapping { pages, file, region } in self.mappings_of(Some(node)) {
-            let size = self.files.tree.node(node)?.content()?.size();
             match (region.backing, file.split(pages, size)) {
-                (Backing::Beyond(_), (Some(inside), _)) => self.map_grown(inside, region.permissions, file)?,
-                (Backing::Node(_), (_, Some(beyond))) => self.memory.map(beyond, region.permissions, Backing::Beyond(Some(file)))?,
+                (Backing::Beyond(_), (Some(changed), _)) | (Backing::Node(_), (_, Some(changed))) => {
+                    self.map_again(changed, region.permissions, file)?;
+                }
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Gives a mapping pages where its file has grown, for all who share it.
-    fn map_grown(&mut self, inside: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
-        let is_own = !self.memory.is_free(inside);
-        self.map_node(inside, permissions, file)?;
-        if is_shared(inside.start()) {
-            for memory in self.others.memories.values_mut() {
-                for (part, known) in memory.pieces(inside) {
-                    let file = known.backing.node().unwrap_or(file);
-                    memory.note(part, Region { backing: Backing::Node(file), ..known });
+    /// Maps a part of a mapping as its file is now, for all who share it.
+    fn map_again(&mut self, pages: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
+        if !is_shared(pages.start()) {
+            return self.map_node(pages, permissions, file);
+        }
+        let own = self.memory.pieces(pages);
+        let others = self.others.memories.values().flat_map(|memory| memory.pieces(pages));
+        if own.is_empty() {
+            // Only what is noted goes.
+            self.others.shared.pieces(pages).into_iter().for_each(|(piece, region)| self.memory.note(piece, region));
+        }
+        // The pages permit what anybody may do.
+        let all = others.map(|(_, region)| region.permissions).fold(permissions, union);
+        self.map_node(pages, all, file)?;
+        let now = self.memory.pieces(pages);
+        for (part, mapped) in now {
+            let spaces = self.others.memories.values_mut().map(|memory| &mut **memory);
+            for memory in spaces {
+                for (piece, known) in memory.pieces(part) {
+                    memory.note(piece, known.like(mapped));
                 }
             }
-            if !is_own {
-                self.memory.forget(inside);
+            for regions in [&mut self.others.shared, &mut self.others.contested] {
+                for (piece, known) in regions.pieces(part) {
+                    regions.put(piece, Region { permissions: mapped.permissions, ..known.like(mapped) });
+                }
+            }
+            if own.is_empty() {
+                self.memory.forget(part);
+            }
+            for (piece, known) in &own {
+                let both = PageRange::new(piece.start().max(part.start()), piece.end().min(part.end()));
+                both.into_iter().for_each(|piece| self.memory.note(piece, known.like(mapped)));
             }
         }
+        self.settle_shared();
         Ok(())
+    }
+
+    /// Takes over what the running process changed where only its own space shows it, before another process runs.
+    pub(crate) fn leave_mappings(&mut self) {
+        if self.memory.shows_nodes() {
+            for mapping in self.own_mappings() {
+                self.take_over_mapping(&mapping, &ALL);
+            }
+        }
+        self.memory.known = content::changes();
+    }
+
+    /// Shows in the mappings that only the running process's space has what others did to their files meanwhile.
+    pub(crate) fn enter_mappings(&mut self) {
+        if self.has_blocks_to_replace() {
+            self.replace_blocks();
+        }
+        let own = if self.memory.shows_nodes() { self.own_mappings() } else { Vec::new() };
+        let nodes: BTreeSet<NodeId> = own.iter().map(|mapping| mapping.file.node).collect();
+        for node in nodes {
+            // What processes share is not older than the file; what only this one has is.
+            for mapping in self.mappings_of(Some(node)).iter().filter(|mapping| is_shared(mapping.pages.start())) {
+                self.take_over_mapping(mapping, &ALL);
+            }
+            let content = self.files.tree.node(node).and_then(Node::content);
+            if content.is_ok_and(|content| content.changed() > self.memory.known) {
+                // A part that cannot be shown now has no pages, or those that it had.
+                let _ = self.resize_mappings(node);
+                for mapping in self.own_mappings().iter().filter(|mapping| mapping.file.node == node) {
+                    self.show_in(mapping, &ALL);
+                }
+            }
+        }
+        self.memory.known = content::changes();
+    }
+
+    /// The mappings of files that lie in the running process's space alone.
+    fn own_mappings(&self) -> Vec<Mapping> {
+        let mut mappings = PageRange::new(0, user::END).map(|all| self.mappings_in(all)).unwrap_or_default();
+        mappings.retain(|mapping| !is_shared(mapping.pages.start()));
+        mappings
+    }
+
+    /// Whether files of volumes became nodes since shared mappings of their blocks were last looked for.
+    fn has_blocks_to_replace(&self) -> bool {
+        self.memory.shows_blocks && self.memory.known_owned != self.files.tree.owned()
+    }
+
+    /// Lets shared mappings of volumes' files show the nodes that these became.
+    fn replace_blocks(&mut self) {
+        self.memory.known_owned = self.files.tree.owned();
+        for (pages, region) in self.memory.all() {
+            let Backing::Blocks(_) = region.backing else { continue };
+            let Some((shown, offset)) = self.memory.shown(region.backing, pages.start()).filter(|_| region.backing.is_shared()) else {
+                continue;
+            };
+            let (shown, offset) = (shown.clone(), offset);
+            if let Place::Node(node) = self.files.tree.settle(shown.place) {
+                let file = NodePages::new(node, Sharing::Reads, pages.start(), offset);
+                // Without memory for it, what was mapped is gone, as if it could not be read.
+                if self.map_node(pages, region.permissions, file).is_ok() {
+                    self.memory.show(Backing::Node(file), BlockNumber(0), shown.place, shown.name);
+                }
+            }
+        }
     }
 
     /// Makes a private mapping show its file again.

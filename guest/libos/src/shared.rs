@@ -39,8 +39,13 @@ pub fn shared_part(range: PageRange) -> Option<PageRange> {
     PageRange::new(range.start().max(SHARED), range.end().min(SHARED_END))
 }
 
+/// What either of two permits.
+pub(crate) fn union(one: Permissions, other: Permissions) -> Permissions {
+    Permissions::from_bits(one.bits() | other.bits()).unwrap_or(one)
+}
+
 /// What lies between pieces of a range, which are in order.
-fn gaps(range: PageRange, pieces: &[(PageRange, Region)]) -> Vec<PageRange> {
+pub(crate) fn gaps(range: PageRange, pieces: &[(PageRange, Region)]) -> Vec<PageRange> {
     let starts = [range.start()].into_iter().chain(pieces.iter().map(|(piece, _)| piece.end()));
     let ends = pieces.iter().map(|(piece, _)| piece.start()).chain([range.end()]);
     starts.zip(ends).filter_map(|(start, end)| PageRange::new(start, end)).collect()
@@ -169,7 +174,7 @@ impl System {
         }
         if file.sharing == Sharing::Writes {
             for (piece, known) in self.others.shared.pieces(range) {
-                self.others.shared.put(piece, Region { backing: Backing::Node(file), ..known });
+                self.others.shared.put(piece, Region { backing: known.backing.of(file), ..known });
             }
         }
         let own = self.memory.pieces(range);
@@ -186,17 +191,18 @@ impl System {
 
     /// Maps a part of a file that the running process has not mapped: what others have of it is there already.
     fn map_others_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
-        let region = Region { permissions, backing: Backing::Node(file) };
         let there = self.others.shared.pieces(range);
         for missing in gaps(range, &there) {
             self.map_node(missing, permissions, file)?;
-            self.others.shared.put(missing, region);
+            self.claim(missing);
         }
-        for (piece, _) in there {
-            if permissions.writable() {
-                memory::protect(piece, permissions)?;
+        for (piece, known) in there {
+            let both = union(known.permissions, permissions);
+            if permissions.writable() && !known.backing.is_nothing() {
+                memory::protect(piece, both)?;
             }
-            self.memory.note(piece, region);
+            self.others.shared.put(piece, Region { permissions: both, ..known });
+            self.memory.note(piece, Region { permissions, backing: known.backing.of(file) });
         }
         self.settle_shared();
         Ok(())
@@ -205,13 +211,12 @@ impl System {
     /// Lets a mapping permit what another of the same part of its file does.
     fn permit(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
         for (piece, there) in self.memory.pieces(range) {
-            let both = Permissions::from_bits(there.permissions.bits() | permissions.bits()).unwrap_or(permissions);
+            let both = union(there.permissions, permissions);
             if both == there.permissions {
                 continue;
             }
             let file = if permissions.writable() { Some(file) } else { there.backing.node() };
-            let backing = file
-                .map_or(there.backing, |file| if there.backing.is_nothing() { Backing::Beyond(Some(file)) } else { Backing::Node(file) });
+            let backing = file.map_or(there.backing, |file| there.backing.of(file));
             if !backing.is_nothing() {
                 memory::protect(piece, both)?;
             }

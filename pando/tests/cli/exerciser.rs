@@ -4,6 +4,7 @@
 //! One run stays below what a process may map: the exerciser never unmaps what it has read.
 
 use crate::case::{Case, long_runs, text};
+use crate::compile::{Linked, program};
 use crate::foreign::fetched;
 use pando_testing::lab::kvm_is_there;
 
@@ -91,4 +92,55 @@ fn files_in_memory_bear_exercise() {
 #[test]
 fn files_of_a_volume_bear_exercise() {
     exercise_all(&VOLUME);
+}
+
+/// One file under several processes, which read, write, map, cut and replace it: the same order of operations by a seed, natively and in a cell.
+struct Sharing {
+    place: Place,
+    /// The cell's directory is one of the host's.
+    is_shown: bool,
+}
+
+const SHARED_PLACES: [Sharing; 3] = [
+    Sharing { place: Place { directory: "/var/tmp", operations: 20_000, long: 200 }, is_shown: false },
+    Sharing { place: Place { directory: "/dev/shm", operations: 20_000, long: 200 }, is_shown: false },
+    Sharing { place: Place { directory: "/volume", operations: 4_000, long: 500 }, is_shown: true },
+];
+
+/// Runs one seed both ways, and holds what each operation returned against each other, and the files at the end.
+fn share(Sharing { place, is_shown }: &Sharing, seed: u32) {
+    let volume = tempfile::tempdir().expect("a temporary directory");
+    let native = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
+    // The file system below may be one that is shown already: every other seed begins with a file of it.
+    let old = vec![b'v'; 10_000];
+    for directory in [native.path(), volume.path()].into_iter().filter(|_| *is_shown && seed.is_multiple_of(2)) {
+        std::fs::write(directory.join("file"), &old).expect("the directory is ours");
+    }
+    let one_file = program("one_file", Linked::Glibc);
+    let run = |directory: &str| Case::new(&one_file, &[directory, &seed.to_string(), &place.operations.to_string()]);
+    let natively = run(&native.path().display().to_string()).native();
+    assert_eq!(natively.status, 0, "seed {seed}: {}", text(&natively.output));
+    let shown = format!("{}:{}", volume.path().display(), place.directory);
+    let options: &[&str] = if *is_shown { &["-v", &shown] } else { &[] };
+    let in_cell = run(place.directory).file(&one_file).options(options);
+    if let Err(problem) = in_cell.hold(&natively, &in_cell.cell()) {
+        panic!("{}, seed {seed}: {problem}", place.directory);
+    }
+    if *is_shown {
+        let [ours, theirs] = [native.path(), volume.path()].map(|path| std::fs::read(path.join("file")).expect("it was written"));
+        assert!(ours == theirs, "seed {seed}: the host has another file than the cell had");
+    }
+}
+
+#[test]
+fn several_processes_share_one_file() {
+    if !kvm_is_there() {
+        return;
+    }
+    for sharing in &SHARED_PLACES {
+        let Place { directory, operations, long } = sharing.place;
+        let seeds = if long_runs() { long } else { 2 };
+        (1..=seeds).for_each(|seed| share(sharing, seed));
+        println!("{directory}: {operations} operations by {seeds} seeds");
+    }
 }

@@ -69,8 +69,12 @@ fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64
     // Nothing is made or emptied in vain.
     system.files.free_from(0)?;
     system.files.controlling = system.controlling();
-    let open = |system: &mut System| system.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()));
-    let mut file = if flags & flag::TRUNCATE != 0 { system.around_change(open)? } else { open(system)? };
+    let mut file = system.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()))?;
+    if let Kind::Node(node) = file.kind
+        && flags & flag::TRUNCATE != 0
+    {
+        system.show_change(node, &(0..0))?;
+    }
     if let Kind::Text(entry, which, text) = &mut file.kind {
         *text = proc::text(system, *entry, *which)?;
     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changing how long files are and what they take.
 
+use core::ops::Range;
+
 use pando_abi::PAGE_SIZE;
 use pando_rt::{clock, registers};
 
 use crate::credentials::WRITE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
+use crate::files::Kind;
 use crate::files::inotify::event;
 use crate::files::names::{CURRENT, Way};
 use crate::files::status::time;
@@ -14,7 +17,6 @@ use crate::files::transfer::drop_privileges;
 use crate::files::tree::Place;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
-use crate::files::{Kind, flag};
 use crate::system::System;
 use crate::user;
 
@@ -35,7 +37,7 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
         return Ok(0);
     }
     let id = files.tree.own(place)?;
-    change(system, id, |content| content.check_resize(length).and_then(|()| content.resize(length)))?;
+    resize(system, id, length)?;
     system.files.tell_at(CURRENT, &path, 0, event::MODIFY);
     Ok(0)
 }
@@ -54,22 +56,30 @@ pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64,
         return Ok(0);
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
-    change(system, id, |content| content.check_resize(length).and_then(|()| content.resize(length)))?;
+    resize(system, id, length)?;
     system.files.tell_open(fd, event::MODIFY);
     Ok(0)
 }
 
-/// Changes a file's content, and takes note of when.
-fn change(system: &mut System, id: NodeId, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<u64, Errno> {
-    system.around_change(|system| {
-        let is_root = system.files.own.who.is_root();
-        let node = system.files.tree.node_mut(id)?;
+/// Makes a file so long.
+fn resize(system: &mut System, id: NodeId, length: u64) -> Result<(), Errno> {
+    let size = system.files.tree.node(id)?.content()?.size();
+    change(system, id, &(size.min(length)..size.max(length)), |content| {
+        content.check_resize(length)?;
+        content.resize(length)
+    })
+}
+
+/// Changes a part of a file's content, and takes note of when.
+fn change(system: &mut System, id: NodeId, part: &Range<u64>, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<(), Errno> {
+    let is_root = system.files.own.who.is_root();
+    system.change_content(id, part, |node| {
         change(node.content_mut()?)?;
         node.touch(time(clock::wall()));
         if !is_root {
             drop_privileges(&mut node.owner.permissions);
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -96,16 +106,16 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
         Kind::Directory(_) => return Err(Errno::EISDIR),
         _ => return Err(Errno::ENODEV),
     }
-    if mode & PUNCH_HOLE != 0 && file.flags & flag::APPEND != 0 {
-        return Err(Errno::EPERM);
-    }
     let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
     let memory = registers::memory();
     if mode & PUNCH_HOLE == 0 && length / PAGE_SIZE > memory.quota.saturating_sub(memory.used) {
         return Err(Errno::ENOSPC);
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::ENODEV)?;
-    change(system, id, |content| {
+    // Only what becomes zero is shown: mappings may hold what was not taken over yet.
+    let size = system.files.tree.node(id)?.content()?.size();
+    let zero = if mode & both != 0 { offset.min(size)..end } else { size..end };
+    change(system, id, &zero, |content| {
         if mode & both != 0 {
             content.check_write(offset, 1)?;
             content.punch(offset, length)?;

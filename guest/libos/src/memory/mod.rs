@@ -69,6 +69,12 @@ pub struct AddressSpace {
     shown: ShownFiles,
     /// A file of the overlay was mapped once.
     shows_nodes: bool,
+    /// Blocks of a volume's file were mapped shared once.
+    pub(crate) shows_blocks: bool,
+    /// The [changes](crate::files::tree::content::changes) of files that its own mappings show.
+    pub(crate) known: u64,
+    /// How many files of volumes had [become nodes](crate::files::tree::Tree::owned) when its mappings of blocks were last looked through.
+    pub(crate) known_owned: u64,
     /// Shared mappings that were made once more where they are.
     pub again: Layers,
     /// What children get as zeros.
@@ -143,6 +149,7 @@ impl AddressSpace {
 
     /// Maps blocks of a file over whatever is there.
     fn map_all_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
+        self.shows_blocks |= Backing::Blocks(blocks).is_shared();
         self.release(range, Content::Goes)?;
         self.regions.remove(range);
         self.ahead.remove(range);

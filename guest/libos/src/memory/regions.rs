@@ -60,6 +60,12 @@ impl Backing {
         }
     }
 
+    /// The same of another file of the overlay, or of the same one shared otherwise.
+    #[must_use]
+    pub fn of(self, file: NodePages) -> Backing {
+        if self.is_nothing() { Backing::Beyond(Some(file)) } else { Backing::Node(file) }
+    }
+
     /// Whether others see what is written to it.
     #[must_use]
     pub fn is_shared(self) -> bool {
@@ -193,6 +199,14 @@ pub struct Region {
     pub permissions: Permissions,
     /// Where its pages come from.
     pub backing: Backing,
+}
+
+impl Region {
+    /// Its file mapped as far as another region's is.
+    #[must_use]
+    pub fn like(self, other: Region) -> Region {
+        Region { backing: self.backing.node().map_or(self.backing, |file| other.backing.of(file)), ..self }
+    }
 }
 
 /// Regions by their start.

@@ -201,6 +201,7 @@ impl System {
         if space == before {
             return;
         }
+        self.leave_mappings();
         let Some(memory) = self.others.memories.remove(&space) else { return };
         hypercall::space_switch(space).expect("a space is there as long as its memory is");
         let memory_before = core::mem::replace(&mut self.memory, memory);
@@ -211,6 +212,7 @@ impl System {
             self.retire(memory_before);
         }
         self.settle_shared();
+        self.enter_mappings();
     }
 
     /// Adds the running thread's turn to what it has used.

@@ -30,6 +30,14 @@ const LEFT_TO_PROGRAM: u64 = (2 << 20) / PAGE;
 static PAGES: AtomicU64 = AtomicU64::new(1);
 static MOST_PAGES: AtomicU64 = AtomicU64::new(1);
 
+/// How often contents of files have changed. It counts one more, too.
+static CHANGES: AtomicU64 = AtomicU64::new(1);
+
+/// How often contents of files have changed: a content says [when](Content::changed) that was.
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Relaxed)
+}
+
 /// What the memory of a page's first bytes grows by, at least: most files are small.
 const LEAST: usize = 256;
 
@@ -103,6 +111,8 @@ pub struct Content {
     pages: BTreeMap<u64, Option<Page>>,
     /// How many of them are there.
     present: u64,
+    /// The number of its last change among those of all contents.
+    changed: u64,
     /// What may never be done to it again; `None`: it cannot be sealed.
     pub seals: Option<u32>,
 }
@@ -133,6 +143,17 @@ impl Content {
         let seals = self.seals.unwrap_or_default();
         let is_sealed = seals & seal::SHRINK != 0 && size < self.size || seals & seal::GROW != 0 && size > self.size;
         if is_sealed { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    /// The number of its last change among [those](changes) of all contents.
+    #[must_use]
+    pub fn changed(&self) -> u64 {
+        self.changed
+    }
+
+    /// Takes note that it changes.
+    fn note_change(&mut self) {
+        self.changed = CHANGES.fetch_add(1, Ordering::Relaxed) + 1;
     }
 
     /// Bytes of the file.
@@ -193,6 +214,7 @@ impl Content {
     /// # Errors
     /// That of `give`, if it was the first. `ENOSPC`, `EIO`: a page could not be made.
     pub fn write(&mut self, offset: u64, length: u64, mut give: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
+        self.note_change();
         let mut done = 0;
         while done < length {
             let at = offset + done;
@@ -240,6 +262,7 @@ impl Content {
     /// # Errors
     /// `ENOSPC`, `EIO`: the last page could not be made.
     pub fn resize(&mut self, size: u64) -> Result<(), Errno> {
+        self.note_change();
         if size < self.size {
             let whole = size.div_ceil(PAGE);
             self.drop_pages(whole);
@@ -263,6 +286,7 @@ impl Content {
     /// # Errors
     /// `ENOSPC`, `EIO`: a page of which a part stays could not be made.
     pub fn punch(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
+        self.note_change();
         let end = offset.saturating_add(length).min(self.size.next_multiple_of(PAGE));
         let mut at = offset;
         while at < end {

@@ -83,6 +83,8 @@ pub struct Tree {
     /// The inodes that became nodes.
     made: BTreeMap<ImagePlace, NodeId>,
     next_number: u64,
+    /// How many inodes have become nodes.
+    owned: u64,
     /// How often names, or what they lead to, have changed.
     changes: u64,
     /// Memory for taking names away, as far as it was not needed for that.
@@ -102,6 +104,7 @@ impl Tree {
             nodes: Nodes::default(),
             made: BTreeMap::new(),
             next_number: FIRST_NUMBER,
+            owned: 0,
             changes: 0,
             reserve: Default::default(),
         };
@@ -157,6 +160,12 @@ impl Tree {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// How many inodes have become nodes by now, those included that are gone.
+    #[must_use]
+    pub fn owned(&self) -> u64 {
+        self.owned
     }
 
     /// How many nodes there are.
@@ -319,6 +328,7 @@ impl Tree {
             attributes: self.attributes_below(image)?,
         })?;
         self.made.insert(image, id);
+        self.owned += 1;
         self.changes += 1;
         Ok(id)
     }
