@@ -23,7 +23,6 @@ const FREELY: &[u32] = &[
     nr::__NR_exit,
     nr::__NR_exit_group,
     nr::__NR_sched_yield,
-    nr::__NR_setpriority,
     nr::__NR_sched_getaffinity,
     nr::__NR_gettid,
     nr::__NR_getpid,
@@ -50,13 +49,11 @@ const FREELY: &[u32] = &[
     nr::__NR_write,
     nr::__NR_writev,
     nr::__NR_pwrite64,
-    nr::__NR_sendto,
     nr::__NR_recvfrom,
     nr::__NR_poll,
     nr::__NR_ppoll,
     nr::__NR_lseek,
     nr::__NR_close,
-    nr::__NR_fcntl,
     // Files: which, Landlock says.
     nr::__NR_open,
     nr::__NR_openat,
@@ -75,12 +72,6 @@ const FREELY: &[u32] = &[
     nr::__NR_readlinkat,
     nr::__NR_getdents64,
     nr::__NR_getcwd,
-    nr::__NR_fgetxattr,
-    nr::__NR_flistxattr,
-    nr::__NR_getxattr,
-    nr::__NR_lgetxattr,
-    nr::__NR_listxattr,
-    nr::__NR_llistxattr,
     // Changing them: what is written back, and images that are kept.
     nr::__NR_mkdir,
     nr::__NR_mkdirat,
@@ -91,8 +82,6 @@ const FREELY: &[u32] = &[
     nr::__NR_unlinkat,
     nr::__NR_rmdir,
     nr::__NR_ftruncate,
-    nr::__NR_fallocate,
-    nr::__NR_utimensat,
     nr::__NR_fsync,
     nr::__NR_fdatasync,
     nr::__NR_flock,
@@ -102,8 +91,9 @@ const FREELY: &[u32] = &[
 const TERMINALS: &[u32] =
     &[ioctl::TCGETS, ioctl::TCSETS, ioctl::TCSETSW, ioctl::TCGETS2, ioctl::TCSETS2, ioctl::TCSETSW2, ioctl::TIOCGWINSZ, ioctl::FIONREAD];
 
-/// The type byte of KVM's requests, where `ioctl` has it.
-const KVM: (u64, u64) = (0xff00, 0xae00);
+/// What may be asked of a descriptor. Neither who gets its signals (`F_SETOWN`, `F_SETOWN_EX`, `F_SETSIG`) nor what sends them (`O_ASYNC`, by `F_SETFL`) is among it:
+/// these reach processes that `kill` does not.
+const DESCRIPTORS: &[u32] = &[nr::F_DUPFD_CLOEXEC, nr::F_GETFD, nr::F_SETFD, nr::F_GETFL];
 
 /// Calls that only writing back needs: Landlock knows nothing of owners and modes.
 const WRITING_BACK: &[u32] = &[nr::__NR_symlinkat, nr::__NR_fchown];
@@ -130,8 +120,10 @@ const CONNECTING: &[u32] = &[
 ];
 
 /// What a process goes on doing that not every one does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
+    /// The requests (`ioctl`) that it makes of devices that it has opened: of KVM, those of a machine that runs.
+    pub requests: Vec<u32>,
     /// It writes back what a cell has changed: it may make links and change owners and modes, but nobody may lend a program to whoever runs it (set-user-ID).
     pub writing_back: bool,
     /// It connects a cell with other hosts: by sockets of TCP and UDP.
@@ -145,21 +137,27 @@ pub struct Needs {
 ///
 /// # Errors
 /// The host refuses; or a thread was confined otherwise before.
-pub fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
+pub fn limit_calls(needs: &Needs) -> Result<(), ConfineError> {
+    Ok(seccompiler::apply_filter_all_threads(&filter(needs)?)?)
+}
+
+/// The filter that the kernel asks about each call.
+fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
     let some = [(WRITING_BACK, needs.writing_back), (CONNECTING, needs.connecting), (LISTENING, needs.connecting || needs.serving)];
     let freely = FREELY.iter().chain(some.iter().filter(|(_, needed)| *needed).flat_map(|(calls, _)| *calls));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = freely.map(|call| (i64::from(*call), Vec::new())).collect();
     rules.extend(conditions(needs)?);
     let refuse = SeccompAction::Errno(linux_raw_sys::errno::EPERM);
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, TargetArch::x86_64).map_err(seccompiler::Error::from)?;
-    let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
-    Ok(seccompiler::apply_filter_all_threads(&program)?)
+    Ok(filter.try_into().map_err(seccompiler::Error::from)?)
 }
 
 /// Calls that are allowed with some arguments.
-fn conditions(needs: Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
+fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
     /// Bit of a mode.
     const SET_USER_ID: u64 = 0o4000;
+    /// A pointer that is none, or this process.
+    const NONE: u64 = 0;
     let rule = |index, length, operator, value| {
         let condition = SeccompCondition::new(index, length, operator, value)?;
         SeccompRule::new(vec![condition])
@@ -167,27 +165,38 @@ fn conditions(needs: Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError
     let each = |call: u32, rules: Result<Vec<SeccompRule>, seccompiler::BackendError>| {
         rules.map(|rules| (i64::from(call), rules)).map_err(|error| ConfineError::Calls(error.into()))
     };
+    let only = |call: u32, rule: Result<SeccompRule, seccompiler::BackendError>| each(call, rule.map(|rule| vec![rule]));
+    let is_one_of = |index, values: &[u32]| values.iter().map(|value| rule(index, Dword, Eq, u64::from(*value))).collect();
     let executable = u64::from(nr::PROT_EXEC);
     let own = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-    let name = u64::from(linux_raw_sys::prctl::PR_SET_NAME);
-    let requests = TERMINALS.iter().map(|request| rule(1, Dword, Eq, u64::from(*request)));
+    let requests = [TERMINALS, &needs.requests].concat();
+    let limits = [SeccompCondition::new(0, Dword, Eq, NONE), SeccompCondition::new(2, Qword, Eq, NONE)];
     let mut conditions = vec![
-        each(nr::__NR_mmap, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
-        each(nr::__NR_mprotect, rule(2, Qword, MaskedEq(executable), 0).map(|rule| vec![rule]))?,
+        only(nr::__NR_mmap, rule(2, Qword, MaskedEq(executable), 0))?,
+        only(nr::__NR_mprotect, rule(2, Qword, MaskedEq(executable), 0))?,
         // By which a vCPU's thread clears the selector of its thread-local storage.
-        each(nr::__NR_arch_prctl, rule(0, Dword, Eq, u64::from(nr::ARCH_SET_FS)).map(|rule| vec![rule]))?,
-        each(nr::__NR_prctl, rule(0, Dword, Eq, name).map(|rule| vec![rule]))?,
-        // Limits are asked for, not set.
-        each(nr::__NR_prlimit64, rule(2, Qword, Eq, 0).map(|rule| vec![rule]))?,
-        each(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()).map(|rule| vec![rule]))?,
-        each(nr::__NR_ioctl, std::iter::once(rule(1, Dword, MaskedEq(KVM.0), KVM.1)).chain(requests).collect())?,
+        only(nr::__NR_arch_prctl, rule(0, Dword, Eq, nr::ARCH_SET_FS.into()))?,
+        only(nr::__NR_prctl, rule(0, Dword, Eq, linux_raw_sys::prctl::PR_SET_NAME.into()))?,
+        // Its own limits are asked for, not set.
+        only(nr::__NR_prlimit64, limits.into_iter().collect::<Result<_, _>>().and_then(SeccompRule::new))?,
+        only(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()))?,
+        each(nr::__NR_ioctl, is_one_of(1, &requests))?,
+        each(nr::__NR_fcntl, is_one_of(1, DESCRIPTORS))?,
     ];
     if needs.connecting {
         conditions.extend(sockets()?);
+        conditions.push((i64::from(nr::__NR_sendto), Vec::new()));
+    } else {
+        // To whoever is at the other end already: what was inherited as a standard stream may be a socket that could name others.
+        conditions.push(only(nr::__NR_sendto, rule(4, Qword, Eq, NONE))?);
     }
+    // Times, of what is open; of a link, which cannot be opened, by its name.
+    let mut times = vec![rule(1, Qword, Eq, NONE)];
     if needs.writing_back {
-        conditions.push(each(nr::__NR_fchmod, rule(1, Dword, MaskedEq(SET_USER_ID), 0).map(|rule| vec![rule]))?);
+        times.push(rule(3, Dword, Eq, nr::AT_SYMLINK_NOFOLLOW.into()));
+        conditions.push(only(nr::__NR_fchmod, rule(1, Dword, MaskedEq(SET_USER_ID), 0))?);
     }
+    conditions.push(each(nr::__NR_utimensat, times.into_iter().collect())?);
     Ok(conditions)
 }
 
@@ -210,3 +219,6 @@ fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     let set = of_sockets.into_iter().chain(of_tcp).map(|(level, name)| SeccompRule::new(vec![equal(1, level)?, equal(2, name)?]));
     Ok([(i64::from(nr::__NR_socket), rules(made.collect())?), (i64::from(nr::__NR_setsockopt), rules(set.collect())?)])
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files: Landlock leaves those of a list.
 
-use crate::ConfineError;
+use crate::{Authority, ConfineError};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetStatus, Scope,
@@ -18,6 +18,8 @@ pub struct Paths {
     pub read: Vec<PathBuf>,
     /// To be read, and to be changed by making, replacing and removing regular files, directories and links.
     pub change: Vec<PathBuf>,
+    /// What of root's authority over these files is needed; more where a path itself is another user's.
+    pub authority: Authority,
     /// Ports that connections by TCP may lead to.
     pub ports: Ports,
 }

@@ -3,8 +3,9 @@
 
 use pando_confine::{Needs, Paths, Reach, forbid_dumps, limit_calls, limit_paths};
 use pando_packages::host_program;
-use rustix::fs::{CWD, FileType, Mode, fchmod, mknodat};
-use rustix::process::{DumpableBehavior, Pid, Resource, Signal, dumpable_behavior, getrlimit, kill_process};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fcntl_getfl, fcntl_setfl, getxattr, mknodat};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, Resource, Signal, dumpable_behavior, getrlimit, kill_process, setpriority_process};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -63,6 +64,15 @@ fn check_needs(host: &Host) {
     assert!(vec![1_u8; 8 << 20].iter().all(|byte| *byte == 1), "memory comes and goes");
 }
 
+/// What a filter refuses of these is possible before: so it is the filter that does.
+fn check_before(host: &Host) {
+    setpriority_process(None, 1).expect("anybody may be nicer");
+    let flags = fcntl_getfl(std::io::stdin()).expect("it is open");
+    fcntl_setfl(std::io::stdin(), flags).expect("it is open");
+    // There is none, or the file system has none at all.
+    assert_ne!(getxattr(host.path("change/file"), "user.name", &mut [0_u8; 8]), Err(Errno::PERM));
+}
+
 /// Files that are not on the list.
 fn check_paths(host: &Host) {
     for path in ["secret/file", "secret", "change/link", "change/../secret/file"] {
@@ -92,6 +102,9 @@ fn check_calls(host: &Host, parent: Pid) {
     denied("another root", rustix::process::chroot(host.path("change")).map_err(Into::into));
     denied("another name for the host", rustix::system::sethostname(b"attacked").map_err(Into::into));
     denied("a request to a terminal", rustix::process::ioctl_tiocsctty(std::io::stdin()).map_err(Into::into));
+    denied("another priority", setpriority_process(None, 5).map_err(Into::into));
+    denied("signals of a descriptor", fcntl_setfl(std::io::stdin(), OFlags::NONBLOCK).map_err(Into::into));
+    denied("attributes by name", getxattr(host.path("change/file"), "user.name", &mut [0_u8; 8]).map_err(Into::into));
     denied(
         "a change of modes",
         fs::set_permissions(host.path("change/file"), fs::metadata(host.path("change/file")).expect("it is there").permissions()),
@@ -102,6 +115,7 @@ fn check_calls(host: &Host, parent: Pid) {
 fn a_confined_process_does_what_it_must_and_nothing_else() {
     let host = Host::new();
     let parent = rustix::process::getppid().expect("somebody started this");
+    check_before(&host);
     let mut open = fs::File::open(host.path("secret/file")).expect("nothing is confined yet");
     // A thread from before limits calls, and from after limits paths, as those of vCPUs are.
     forbid_dumps().expect("Linux can");
@@ -126,7 +140,7 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
             check_calls(&host, parent);
         }
     });
-    limit_calls(Needs { writing_back: true, ..Needs::default() }).expect("seccomp limits calls");
+    limit_calls(&Needs { writing_back: true, ..Needs::default() }).expect("seccomp limits calls");
 
     check_needs(&host);
     go.send(()).expect("the thread waits");

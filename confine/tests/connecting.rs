@@ -25,7 +25,7 @@ fn who_connects_reaches_the_ports_that_it_said() {
     let to_heard = heard.local_addr().expect("it has an address");
     let ports = Ports::Only(vec![to_open.port()]);
     let reach = limit_paths(&Paths { ports, ..Paths::default() }).expect("Landlock limits what it can");
-    limit_calls(Needs { connecting: true, ..Needs::default() }).expect("seccomp limits calls");
+    limit_calls(&Needs { connecting: true, ..Needs::default() }).expect("seccomp limits calls");
 
     let mut stream = TcpStream::connect(to_open).expect("it was said");
     set_tcp_nodelay(&stream, true).expect("a gateway does");

@@ -10,7 +10,7 @@ use std::io::Write;
 fn who_writes_nothing_back_changes_no_attributes() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut file = std::fs::File::create(directory.path().join("file")).expect("the directory is ours");
-    limit_calls(Needs::default()).expect("seccomp limits calls");
+    limit_calls(&Needs::default()).expect("seccomp limits calls");
     assert_eq!(fchmod(&file, Mode::RWXU), Err(Errno::PERM));
     assert_eq!(fchown(&file, None, None), Err(Errno::PERM));
     assert_eq!(symlinkat("file", CWD, directory.path().join("link")), Err(Errno::PERM));

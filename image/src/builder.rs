@@ -107,6 +107,15 @@ impl Builder {
         self.tree.named(name.as_bytes()).into_iter().map(|path| OsString::from_vec(path).into()).collect()
     }
 
+    /// The attributes of every directory and regular file, and whether it is a directory.
+    pub fn attributes(&self) -> impl Iterator<Item = (&Attributes, bool)> {
+        self.tree.inodes.iter().filter_map(|inode| match inode.content {
+            Content::Directory { implied, .. } => (!implied).then_some((&inode.attributes, true)),
+            Content::Bytes(_) | Content::Host { .. } => Some((&inode.attributes, false)),
+            Content::Symlink(_) | Content::Special { .. } => None,
+        })
+    }
+
     /// Adds a symbolic link. Its target need not exist; it may point anywhere, also above the root, where it ends.
     ///
     /// # Errors

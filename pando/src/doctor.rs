@@ -110,6 +110,9 @@ fn examine() -> Vec<Finding> {
     note("huge pages", grade, text);
     let (grade, text) = confinement();
     note("confinement", grade, text.into());
+    // Last, because this process does not come back.
+    let (grade, text) = namespaces();
+    note("namespaces", grade, text);
     findings
 }
 
@@ -135,6 +138,19 @@ fn confinement() -> (Grade, &'static str) {
             Grade::Fair,
             "this host's Linux has no Landlock, or has it switched off: the process of a cell can open your files, if the kernel has a hole",
         ),
+    }
+}
+
+fn namespaces() -> (Grade, String) {
+    match pando_machine::leave_namespaces(true) {
+        Ok(()) => (Grade::Good, "`pando serve` has mounts, IPC and, without gateways, a network of its own".into()),
+        Err(error) => {
+            let why = host::plain(&error);
+            (
+                Grade::Fair,
+                format!("`pando serve` shares those of the host ({why}): the systemd unit dist/systemd/pando.service gives it its own"),
+            )
+        }
     }
 }
 

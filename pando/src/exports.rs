@@ -53,6 +53,11 @@ impl Exports {
         self.list.push((host, cell, export));
     }
 
+    /// Whether the cell may change nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// Where each stands in the cell.
     pub(crate) fn in_cell(&self) -> Vec<Vec<u8>> {
         self.list.iter().map(|(_, cell, _)| cell.clone()).collect()
@@ -60,7 +65,7 @@ impl Exports {
 
     /// Starts writing back what the cell says, on a thread of its own. Nothing, if there is nothing that it may change.
     pub(crate) fn write_back(self, kernel: &Kernel, cell: CellId) -> Result<Option<Running>, Failure> {
-        if self.list.is_empty() {
+        if self.is_empty() {
             return Ok(None);
         }
         let channel = kernel.channel(cell).map_err(LaunchError::from)?;

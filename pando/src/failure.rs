@@ -70,6 +70,9 @@ pub(crate) enum Failure {
     /// The process cannot give up what it does not need.
     #[error(transparent)]
     Confine(#[from] pando_confine::ConfineError),
+    /// The host gives no namespaces.
+    #[error("cannot leave the host's namespaces: {}", crate::host::plain(.0))]
+    Namespaces(#[source] std::io::Error),
     /// The host does not let this process catch its signals.
     #[error("signals cannot be caught: {0}")]
     Signals(std::io::Error),

@@ -4,11 +4,11 @@
 use crate::failure::Failure;
 use crate::host;
 use crate::laps::Laps;
-use pando_confine::Paths;
+use pando_confine::{ConfineError, Needs, Paths};
 use pando_kernel::{Config, Kernel};
 use pando_launch::{LaunchError, Template};
 use pando_machine::PageCount;
-use pando_machine::kvm::{Kvm, KvmConfig, Omit};
+use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
 
 /// Room beside the cells and the blocks of files that are kept in memory: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
@@ -23,12 +23,21 @@ pub(crate) fn start(memory: PageCount, reach: &Paths, laps: &mut Laps) -> Result
     let arena = memory + registry + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
     let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
-    // Whatever else of the host is needed is open now; threads inherit the limit.
+    // Whatever else of the host is needed is open now; threads inherit the limits.
+    pando_confine::drop_privileges(reach)?;
     pando_confine::limit_paths(reach)?;
     laps.end("machine");
     let kernel = Kernel::new(machine, Config { registry, ..Config::default() });
     kernel.start_vcpus()?;
     Ok(kernel)
+}
+
+/// Leaves this process the calls of the host that it needs, now that its threads run: of KVM, what a machine needs that is there.
+///
+/// # Errors
+/// The host refuses.
+pub(crate) fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
+    pando_confine::limit_calls(&Needs { requests: running_requests().into(), ..needs })
 }
 
 /// The libOS, booted: what roots are made of.

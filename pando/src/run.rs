@@ -134,7 +134,7 @@ fn attend(
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    pando_confine::limit_calls(Needs { writing_back: write_back.is_some(), connecting, ..Needs::default() })?;
+    machine::limit_calls(Needs { writing_back: write_back.is_some(), connecting, ..Needs::default() })?;
     laps.end("confinement");
 
     kernel.start(cell).map_err(LaunchError::from)?;

@@ -17,7 +17,7 @@ mod timer;
 mod vcpu;
 
 pub(crate) use supervisor::COMPATIBILITY_ENTRY;
-pub use system::{Probe, Virtualization};
+pub use system::{Probe, Virtualization, running_requests};
 
 use crate::retry::retry;
 use crate::{Arena, HostError, Machine, Nanos, PageCount, Stretch, Time, Vcpu};

@@ -4,13 +4,43 @@
 use super::{cpuid, registers};
 use crate::HostError;
 use crate::retry::retry;
-use kvm_bindings::{KVM_BUS_LOCK_DETECTION_EXIT, KVM_CAP_X86_BUS_LOCK_EXIT, KVMIO, kvm_enable_cap};
+use kvm_bindings::{
+    KVM_BUS_LOCK_DETECTION_EXIT, KVM_CAP_X86_BUS_LOCK_EXIT, KVMIO, kvm_enable_cap, kvm_msrs, kvm_sregs, kvm_userspace_memory_region,
+    kvm_xcrs, kvm_xsave,
+};
 use kvm_ioctls::{Cap, Kvm as System, VmFd};
 use std::io::ErrorKind;
 use vmm_sys_util::ioctl::ioctl_with_val;
-use vmm_sys_util::ioctl_io_nr;
+use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr};
 
 ioctl_io_nr!(KVM_SET_NR_MMU_PAGES, KVMIO, 0x44);
+ioctl_iow_nr!(KVM_SET_USER_MEMORY_REGION, KVMIO, 0x46, kvm_userspace_memory_region);
+ioctl_io_nr!(KVM_RUN, KVMIO, 0x80);
+ioctl_iow_nr!(KVM_SET_SREGS, KVMIO, 0x84, kvm_sregs);
+ioctl_iow_nr!(KVM_SET_MSRS, KVMIO, 0x89, kvm_msrs);
+ioctl_ior_nr!(KVM_GET_XSAVE, KVMIO, 0xa4, kvm_xsave);
+ioctl_iow_nr!(KVM_SET_XSAVE, KVMIO, 0xa5, kvm_xsave);
+ioctl_iow_nr!(KVM_SET_XCRS, KVMIO, 0xa7, kvm_xcrs);
+
+/// The requests that a machine makes of KVM once its vCPUs have their threads; a process that makes no other machine needs no others.
+#[must_use]
+pub fn running_requests() -> [u32; 7] {
+    let requests = [
+        // Cells run.
+        KVM_RUN(),
+        // The arena grows, and KVM forgets what it derived from tables.
+        KVM_SET_USER_MEMORY_REGION(),
+        // Vector registers go from cell to cell.
+        KVM_GET_XSAVE(),
+        KVM_SET_XSAVE(),
+        // A vCPU is set up again that a cell has brought to a triple fault.
+        KVM_SET_SREGS(),
+        KVM_SET_MSRS(),
+        KVM_SET_XCRS(),
+    ];
+    // Linux takes 32 bits of a request.
+    requests.map(|request| request as u32)
+}
 
 /// Opens `/dev/kvm` and checks that it has what the machine needs.
 pub(super) fn open() -> Result<System, HostError> {

@@ -4,6 +4,7 @@
 use super::lines::Lines;
 use super::{Clone, Ready};
 use crate::failure::Failure;
+use crate::machine;
 use crate::run::told;
 use crate::say;
 use crate::size::Size;
@@ -57,7 +58,7 @@ pub(super) fn run(options: &Clone, ready: &Ready) -> Result<u8, Failure> {
             }
         }
         let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
-        pando_confine::limit_calls(needs).unwrap_or_else(|error| crowd.give_up(error.into()));
+        machine::limit_calls(needs).unwrap_or_else(|error| crowd.give_up(error.into()));
         drop(confining);
     });
     if let Some(failure) = crowd.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {

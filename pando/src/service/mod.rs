@@ -35,6 +35,7 @@ use pando_machine::PageCount;
 use pool::Pool;
 use problem::Problem;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
@@ -107,6 +108,12 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         // Which, the gateways say.
         reach.ports = Ports::All;
     }
+    // It takes some milliseconds, so who runs one program goes without; no call that is left would reach anything of these.
+    match pando_machine::leave_namespaces(options.gateways == 0) {
+        Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(Failure::Namespaces(error)),
+        // `pando doctor` says so.
+        _ => {}
+    }
     let mut laps = Laps::start();
     let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
     let libos = machine::libos(&kernel, &mut laps)?;
@@ -120,7 +127,8 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        pando_confine::limit_calls(Needs { writing_back: true, serving: true, connecting: options.gateways > 0 }).map_err(Failure::from)?;
+        machine::limit_calls(Needs { writing_back: true, serving: true, connecting: options.gateways > 0, ..Needs::default() })
+            .map_err(Failure::from)?;
         say::note(&format_args!("serving at {}", path.display()));
         let asked = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
@@ -155,6 +163,7 @@ fn reach(shown: &[PathBuf]) -> Paths {
         if let Ok(asked) = asked {
             reach.read.extend(asked.reach.read);
             reach.change.extend(asked.reach.change);
+            reach.authority = reach.authority.and(asked.reach.authority);
         }
     };
     // What the standard templates are made of.
@@ -163,6 +172,8 @@ fn reach(shown: &[PathBuf]) -> Paths {
         add(Found::open(&Which::Kept(name)).and_then(|found| found.find()));
     }
     reach.read.extend_from_slice(shown);
+    // What lies in these is looked at when a template is made.
+    reach.authority.read |= !shown.is_empty();
     reach
 }
 

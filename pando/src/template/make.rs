@@ -62,7 +62,7 @@ pub(crate) fn create(options: &Create) -> Result<u8, Failure> {
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(&kernel, None, &watch)?;
     // Compressing does not need a thread, writing the file needs what writing back needs.
-    pando_confine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
+    machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
     let most = options.limits.output_limit.map(Size::in_bytes);
     let mut tell = |cell, port: &ConsolePort| carry_output(&kernel, cell, port, (std::io::stdout().lock(), std::io::stderr()), most);
     plan.grow(&kernel, &libos, &watch, &mut tell, &|cell| signals.aim(cell))?;

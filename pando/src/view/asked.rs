@@ -7,13 +7,13 @@ use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::host::{self, NoProgram};
 use crate::options::Volume;
-use pando_confine::Paths;
+use pando_confine::{Authority, Paths};
 use pando_launch::Program;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
 
 /// What a cell is to see.
 pub(crate) struct Asked {
@@ -99,7 +99,8 @@ impl Asked {
             }
         }
         view.read_replaced(&exports.replaced);
-        let reach = Paths { read: std::mem::take(&mut view.reach), change, ..Paths::default() };
+        let authority = Authority { change: view.authority.change && !exports.is_empty(), ..view.authority };
+        let reach = Paths { read: std::mem::take(&mut view.reach), change, authority, ..Paths::default() };
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
         Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, changed: Arc::default(), renewal }, view))
@@ -122,8 +123,11 @@ impl Asked {
     /// Looks at the host once more, on a thread of its own, so that the next start sees what has changed.
     pub(crate) fn renew(&mut self) {
         if let Some(renewal) = self.renewal.take() {
+            let (nice, is_nice) = mpsc::channel();
             // A host without another thread for us will do it another time.
-            let _ = std::thread::Builder::new().name("renewal".into()).spawn(move || renewal.run());
+            let _ = std::thread::Builder::new().name("renewal".into()).spawn(move || renewal.run(nice));
+            // A confined thread cannot make itself nice. One that was not started hangs up.
+            let _ = is_nice.recv();
         }
     }
 }

@@ -13,6 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 /// The file's name.
@@ -66,10 +67,11 @@ pub(super) fn open(directory: Option<&Path>) -> Result<(Image, Option<Cache>, Op
 }
 
 impl Renewal {
-    /// Walks through the host's software and keeps what it finds.
-    pub(super) fn run(&self) {
+    /// Walks through the host's software and keeps what it finds. Tells when it makes way for others.
+    pub(super) fn run(&self, is_nice: Sender<()>) {
         // A kernel that says no lets it run like any other thread.
         let _ = rustix::process::setpriority_process(None, NICE);
+        drop(is_nice);
         let signs = signs();
         // Where this process may not look any more, it would find nothing and keep that.
         if tops().iter().any(|top| fs::read_dir(top).is_err()) {

@@ -15,7 +15,7 @@ mod tests;
 use crate::progress::Progress;
 use crate::say;
 use kept::Renewal;
-use pando_confine::Paths;
+use pando_confine::{Authority, Owned, Paths};
 use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Sign, Walk};
 use places::Surroundings;
 use std::ffi::OsStr;
@@ -60,6 +60,8 @@ pub(crate) struct View {
     pub(crate) volumes: Vec<Volume>,
     /// Files and directories of the host that it shows.
     reach: Vec<PathBuf>,
+    /// What of root's authority is needed to read and to change these as they are.
+    authority: Authority,
     renewal: Option<Renewal>,
 }
 
@@ -82,7 +84,12 @@ impl View {
     /// The host refuses something, or the current directory is enormous.
     pub(crate) fn of_host(program: Option<&Path>, surroundings: &Surroundings) -> Result<View, ViewError> {
         let (image, cache, renewal) = kept::open(surroundings.cache.as_deref())?;
-        let mut view = View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache }], reach: kept::tops(), renewal };
+        let mut view = View {
+            volumes: vec![Volume { mount: b"/".to_vec(), image, cache }],
+            reach: kept::tops(),
+            authority: Authority::default(),
+            renewal,
+        };
         let directory = surroundings.shown_directory();
         let mut unseen = None;
         if let Some(program) = program
@@ -131,11 +138,12 @@ impl View {
     /// # Errors
     /// It cannot be read, or is none of these.
     pub(crate) fn of_root(root: &Path) -> Result<View, ViewError> {
-        let mut image = open_root(root)?;
+        let mut authority = Authority::default();
+        let mut image = open_root(root, &mut authority)?;
         for (path, permissions) in EMPTY {
             image.add_directory(path.as_bytes(), Attributes::root(permissions))?;
         }
-        let mut view = View::of_image(image);
+        let mut view = View { authority, ..View::of_image(image) };
         view.reach.push(root.into());
         Ok(view)
     }
@@ -151,9 +159,11 @@ impl View {
             // What cannot be read below it is left out, but not all of it.
             std::fs::read_dir(&real).map_err(|source| Error::Host { path: host.into(), source })?;
             let mount = self.add_directory(cell)?;
-            self.volumes.push(Volume { mount: mount.clone(), image: walked(&real)?.image()?, cache: None });
+            self.volumes.push(Volume { mount: mount.clone(), image: walked(&real, &mut self.authority)?.image()?, cache: None });
             mount
         } else {
+            let metadata = real.metadata().map_err(|source| Error::Host { path: host.into(), source })?;
+            self.authority = self.authority.and(Authority::over([Owned::from(&metadata)]));
             let file = HostFile::new(&real)?;
             let (volume, path) = self.covering(cell);
             volume.image.add_file(&path, &file)?;
@@ -227,7 +237,12 @@ impl View {
     }
 
     fn of_image(image: Image) -> View {
-        View { volumes: vec![Volume { mount: b"/".to_vec(), image, cache: None }], reach: Vec::new(), renewal: None }
+        View {
+            volumes: vec![Volume { mount: b"/".to_vec(), image, cache: None }],
+            reach: Vec::new(),
+            authority: Authority::default(),
+            renewal: None,
+        }
     }
 
     /// Adds the program as a file alone, where it is not seen already.
@@ -241,7 +256,7 @@ impl View {
     }
 
     fn add_prefix(&mut self, prefix: &Path) -> Result<(), ViewError> {
-        match walked_prefix(prefix) {
+        match walked_prefix(prefix, &mut self.authority) {
             Ok(image) => {
                 let mount = self.add_directory(prefix)?;
                 self.volumes.push(Volume { mount, image, cache: None });
@@ -257,7 +272,7 @@ impl View {
     }
 
     fn add_current(&mut self, directory: &Path) -> Result<(), ViewError> {
-        let image = walked(directory).and_then(Builder::image).map_err(ViewError::Directory)?;
+        let image = walked(directory, &mut self.authority).and_then(Builder::image).map_err(ViewError::Directory)?;
         let mount = self.add_directory(directory)?;
         self.volumes.push(Volume { mount, image, cache: None });
         self.reach.push(directory.into());
@@ -293,17 +308,24 @@ fn add_empty(builder: &mut Builder) -> Result<(), Error> {
     EMPTY.iter().try_for_each(|(path, permissions)| builder.directory(path, Attributes::root(*permissions)))
 }
 
-/// A directory of the host as it is now, as far as the caller may read it.
-fn walked(directory: &Path) -> Result<Builder, Error> {
+/// A directory of the host as it is now, as far as the caller may read it; adds the authority that he needs for that.
+fn walked(directory: &Path, authority: &mut Authority) -> Result<Builder, Error> {
     let progress = Progress::files("looking");
     let mut builder = Builder::new();
     builder.host("/", directory, &walk(Readable::ByCaller, WALKED_MAX, &|count| progress.set(count)))?;
+    let owned = |(found, is_directory): (&Attributes, bool)| Owned {
+        user: found.uid,
+        group: found.gid,
+        mode: found.permissions.into(),
+        is_directory,
+    };
+    *authority = authority.and(Authority::over(builder.attributes().map(owned)));
     Ok(builder)
 }
 
 /// An installation prefix, with what programs of it are to find.
-fn walked_prefix(prefix: &Path) -> Result<Image, Error> {
-    let mut builder = walked(prefix)?;
+fn walked_prefix(prefix: &Path, authority: &mut Authority) -> Result<Image, Error> {
+    let mut builder = walked(prefix, authority)?;
     parts::add_modules(&mut builder)?;
     builder.image()
 }
@@ -317,11 +339,11 @@ pub(crate) fn refuse_kernel(directory: &Path) -> Result<(), Error> {
     }
 }
 
-fn open_root(root: &Path) -> Result<Image, Error> {
+fn open_root(root: &Path, authority: &mut Authority) -> Result<Image, Error> {
     let real = root.canonicalize().map_err(|source| Error::Host { path: root.into(), source })?;
     if real.is_dir() {
         refuse_kernel(&real)?;
-        let mut builder = walked(&real)?;
+        let mut builder = walked(&real, authority)?;
         parts::add(&mut builder)?;
         return builder.image();
     }

@@ -44,6 +44,7 @@ mod taps;
 mod templates;
 mod terminal;
 mod testsuite;
+mod units;
 mod visits;
 mod volumes;
 mod work;

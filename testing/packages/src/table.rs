@@ -207,5 +207,8 @@ pub const NEEDED: &[Package] = &[
 pub const OPTIONAL: &[Package] = &[package("libpython3.11-testsuite", &["/usr/lib/python3.11/test/test_select.py"], "CPython's own tests")];
 
 /// Packages that nobody installs for the suite: tests use them where they are.
-pub const EXTRA: &[Package] =
-    &[package("nodejs", &["node"], "clones of Node"), package("stress-ng", &["stress-ng"], "stress of many classes")];
+pub const EXTRA: &[Package] = &[
+    package("nodejs", &["node"], "clones of Node"),
+    package("stress-ng", &["stress-ng"], "stress of many classes"),
+    package("systemd", &["systemd-analyze"], "what reads units"),
+];

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the filter says of calls, asked as Linux asks it: by interpreting its program.
+
+use super::{Needs, filter};
+use linux_raw_sys::general as nr;
+use linux_raw_sys::ioctl;
+use seccompiler::{BpfProgram, sock_filter};
+
+/// What the kernel shows a filter of a call: `struct seccomp_data`.
+#[derive(Clone, Copy)]
+struct Call {
+    number: u32,
+    arguments: [u64; 6],
+}
+
+impl Call {
+    /// A word of it, by its offset.
+    fn word(&self, offset: u32) -> u32 {
+        const X86_64: u32 = 0xc000_003e;
+        match offset {
+            0 => self.number,
+            4 => X86_64,
+            // The instruction's address, which no rule looks at.
+            8 | 12 => 0,
+            _ => {
+                let argument = self.arguments[(offset as usize - 16) / 8];
+                (argument >> (offset % 8 * 8)) as u32
+            }
+        }
+    }
+}
+
+/// Runs a filter; returns what it says.
+fn verdict(program: &[sock_filter], call: &Call) -> u32 {
+    const LOAD: u16 = 0x20;
+    const AND: u16 = 0x54;
+    const JUMP: u16 = 0x05;
+    const EQUAL: u16 = 0x15;
+    const GREATER: u16 = 0x25;
+    const AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    let (mut next, mut accumulator) = (0, 0);
+    loop {
+        let step = &program[next];
+        next += 1;
+        let holds = match step.code {
+            LOAD => {
+                accumulator = call.word(step.k);
+                continue;
+            }
+            AND => {
+                accumulator &= step.k;
+                continue;
+            }
+            JUMP => {
+                next += step.k as usize;
+                continue;
+            }
+            RETURN => return step.k,
+            EQUAL => accumulator == step.k,
+            GREATER => accumulator > step.k,
+            AT_LEAST => accumulator >= step.k,
+            other => panic!("instruction {other:#x}"),
+        };
+        next += usize::from(if holds { step.jt } else { step.jf });
+    }
+}
+
+/// Whether a filter lets a call through; it refuses all others with EPERM.
+fn allows(program: &BpfProgram, number: u32, arguments: &[u64]) -> bool {
+    const ALLOW: u32 = 0x7fff_0000;
+    const REFUSE: u32 = 0x0005_0000 | linux_raw_sys::errno::EPERM;
+    let mut call = Call { number, arguments: [0; 6] };
+    call.arguments[..arguments.len()].copy_from_slice(arguments);
+    match verdict(program, &call) {
+        ALLOW => true,
+        REFUSE => false,
+        other => panic!("the filter says {other:#x}"),
+    }
+}
+
+/// A pointer to something.
+const SOMEWHERE: u64 = 0x7fff_1234_5678;
+
+#[test]
+fn a_descriptor_sends_signals_to_nobody() {
+    let program = filter(&Needs::default()).expect("a filter");
+    for command in [nr::F_GETFD, nr::F_SETFD, nr::F_GETFL, nr::F_DUPFD_CLOEXEC] {
+        assert!(allows(&program, nr::__NR_fcntl, &[3, command.into()]), "{command}");
+    }
+    // The last ones have no names in the crate: F_SETSIG, F_NOTIFY.
+    for command in [nr::F_SETOWN, nr::F_SETOWN_EX, nr::F_SETFL, nr::F_SETLK, nr::F_SETLEASE, nr::F_SETPIPE_SZ, 10, 1026] {
+        assert!(!allows(&program, nr::__NR_fcntl, &[3, command.into()]), "{command}");
+    }
+}
+
+#[test]
+fn of_a_device_only_what_was_named_is_asked() {
+    /// Of KVM: run a vCPU; make a VM, make a vCPU, set its CPUID, make a device, run nested state.
+    const RUN: u32 = 0xae80;
+    const OTHERS: [u32; 5] = [0xae01, 0xae41, 0x4008_ae90, 0xc00c_aee0, 0x4080_aebf];
+    let program = filter(&Needs { requests: vec![RUN], ..Needs::default() }).expect("a filter");
+    assert!(allows(&program, nr::__NR_ioctl, &[5, RUN.into()]));
+    assert!(allows(&program, nr::__NR_ioctl, &[0, ioctl::TIOCGWINSZ.into(), SOMEWHERE]));
+    for request in OTHERS.into_iter().chain([ioctl::TIOCSTI, ioctl::TIOCSETD, ioctl::TIOCLINUX, ioctl::FIONBIO, ioctl::FIOASYNC]) {
+        assert!(!allows(&program, nr::__NR_ioctl, &[5, request.into(), SOMEWHERE]), "{request:#x}");
+    }
+    assert!(!allows(&filter(&Needs::default()).expect("a filter"), nr::__NR_ioctl, &[5, RUN.into()]));
+}
+
+#[test]
+fn nothing_of_other_processes_is_changed() {
+    let all = Needs { writing_back: true, connecting: true, serving: true, requests: Vec::new() };
+    let program = filter(&all).expect("a filter");
+    let own = u64::from(std::process::id());
+    assert!(allows(&program, nr::__NR_tgkill, &[own, own, 10]));
+    assert!(!allows(&program, nr::__NR_tgkill, &[own + 1, own + 1, 10]));
+    assert!(allows(&program, nr::__NR_prlimit64, &[0, 7, 0, SOMEWHERE]));
+    assert!(!allows(&program, nr::__NR_prlimit64, &[own + 1, 7, 0, SOMEWHERE]), "of others");
+    assert!(!allows(&program, nr::__NR_prlimit64, &[0, 7, SOMEWHERE, 0]), "set");
+    let never = [
+        nr::__NR_setpriority,
+        nr::__NR_sched_setscheduler,
+        nr::__NR_sched_setaffinity,
+        nr::__NR_ioprio_set,
+        nr::__NR_kill,
+        nr::__NR_tkill,
+        nr::__NR_rt_sigqueueinfo,
+        nr::__NR_rt_tgsigqueueinfo,
+        nr::__NR_pidfd_open,
+        nr::__NR_pidfd_send_signal,
+        nr::__NR_pidfd_getfd,
+        nr::__NR_ptrace,
+        nr::__NR_process_vm_readv,
+        nr::__NR_process_vm_writev,
+        nr::__NR_process_madvise,
+        nr::__NR_migrate_pages,
+        nr::__NR_kcmp,
+    ];
+    never.iter().for_each(|call| assert!(!allows(&program, *call, &[0; 6]), "{call}"));
+}
+
+#[test]
+fn nothing_is_started_and_nothing_of_the_kernel_is_opened() {
+    let all = Needs { writing_back: true, connecting: true, serving: true, requests: Vec::new() };
+    let program = filter(&all).expect("a filter");
+    let never = [
+        nr::__NR_clone,
+        nr::__NR_clone3,
+        nr::__NR_fork,
+        nr::__NR_vfork,
+        nr::__NR_execve,
+        nr::__NR_execveat,
+        nr::__NR_unshare,
+        nr::__NR_setns,
+        nr::__NR_mount,
+        nr::__NR_fsopen,
+        nr::__NR_open_tree,
+        nr::__NR_move_mount,
+        nr::__NR_pivot_root,
+        nr::__NR_chroot,
+        nr::__NR_bpf,
+        nr::__NR_perf_event_open,
+        nr::__NR_userfaultfd,
+        nr::__NR_io_uring_setup,
+        nr::__NR_io_uring_enter,
+        nr::__NR_keyctl,
+        nr::__NR_add_key,
+        nr::__NR_memfd_create,
+        nr::__NR_shmget,
+        nr::__NR_msgget,
+        nr::__NR_mq_open,
+        nr::__NR_open_by_handle_at,
+        nr::__NR_capset,
+        nr::__NR_setuid,
+        nr::__NR_setgroups,
+        nr::__NR_seccomp,
+    ];
+    never.iter().for_each(|call| assert!(!allows(&program, *call, &[0; 6]), "{call}"));
+    for (call, index) in [(nr::__NR_mmap, 2), (nr::__NR_mprotect, 2)] {
+        let mut arguments = [0; 6];
+        assert!(allows(&program, call, &arguments));
+        arguments[index] = nr::PROT_EXEC.into();
+        assert!(!allows(&program, call, &arguments), "executable memory");
+    }
+}
+
+#[test]
+fn attributes_are_changed_of_what_is_open_alone() {
+    let [plain, writing] = [false, true].map(|writing_back| filter(&Needs { writing_back, ..Needs::default() }).expect("a filter"));
+    let xattrs = [
+        nr::__NR_getxattr,
+        nr::__NR_lgetxattr,
+        nr::__NR_fgetxattr,
+        nr::__NR_listxattr,
+        nr::__NR_llistxattr,
+        nr::__NR_flistxattr,
+        nr::__NR_setxattr,
+        nr::__NR_lsetxattr,
+        nr::__NR_fsetxattr,
+        nr::__NR_removexattr,
+    ];
+    for program in [&plain, &writing] {
+        xattrs.iter().for_each(|call| assert!(!allows(program, *call, &[SOMEWHERE; 6]), "{call}"));
+        assert!(allows(program, nr::__NR_utimensat, &[3, 0, SOMEWHERE, 0]));
+        assert!(!allows(program, nr::__NR_utimensat, &[3, SOMEWHERE, SOMEWHERE, 0]), "where a name leads");
+        [nr::__NR_chmod, nr::__NR_fchmodat, nr::__NR_chown, nr::__NR_fchownat, nr::__NR_truncate, nr::__NR_mknodat, nr::__NR_linkat]
+            .iter()
+            .for_each(|call| assert!(!allows(program, *call, &[SOMEWHERE; 6]), "{call}"));
+    }
+    let link = [3, SOMEWHERE, SOMEWHERE, nr::AT_SYMLINK_NOFOLLOW.into()];
+    assert!(allows(&writing, nr::__NR_utimensat, &link) && !allows(&plain, nr::__NR_utimensat, &link));
+}
+
+#[test]
+fn who_connects_nobody_names_nobody() {
+    let [plain, connecting] = [false, true].map(|connecting| filter(&Needs { connecting, ..Needs::default() }).expect("a filter"));
+    let named = [3, SOMEWHERE, 1, 0, SOMEWHERE, 16];
+    assert!(allows(&plain, nr::__NR_sendto, &[3, SOMEWHERE, 1]) && allows(&connecting, nr::__NR_sendto, &named));
+    assert!(!allows(&plain, nr::__NR_sendto, &named));
+    assert!(!allows(&plain, nr::__NR_connect, &[3, SOMEWHERE, 16]));
+}

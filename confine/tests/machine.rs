@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A confined process goes on running its machine, and makes no other. One test, because it binds this process for good.
+
+use pando_confine::{Needs, limit_calls};
+use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, running_requests};
+use pando_machine::{Context, EntryIndex, Exception, Exit, FrameId, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Stretch};
+
+#[test]
+fn a_machine_that_is_there_runs_and_no_other_is_made() {
+    if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() {
+        println!("left out: PANDO_TESTS_WITHOUT_KVM is set");
+        return;
+    }
+    let arena = PageCount(1 << 16);
+    let machine = Kvm::new(KvmConfig { arena, vcpus: 1, omit: Omit::NOTHING }).expect("this host has KVM");
+    let mut vcpu = machine.take_vcpu(0).expect("nobody has it");
+    Probe::host().expect("before, this process can make what it likes");
+    limit_calls(&Needs { requests: running_requests().into(), ..Needs::default() }).expect("seccomp limits calls");
+
+    let root = FrameId(512);
+    machine.arena().store(root, EntryIndex::new(SUPERVISOR_SLOT), machine.supervisor_entry());
+    // Nothing is mapped at the first instruction, so what comes back is a page fault.
+    let exit = vcpu.run(Root { table: root, stamp: 0 }, &mut Context::at(0x1000), Nanos::NEVER);
+    assert!(matches!(exit, Exit::Exception(Exception { vector: Exception::PAGE_FAULT, .. })), "{exit:?}");
+    let vector = vcpu.save_vector().expect("it is asked at every switch");
+    vcpu.load_vector(Some(&vector)).expect("it is set at every switch");
+    machine.flush_tables().expect("tables go stale");
+    machine.provide(Stretch(machine.arena().stretches() - 1)).expect("cells take memory");
+    let other = Probe::host();
+    assert!(other.is_err(), "another machine was made: {other:?}");
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The units for systemd: systemd understands every line of them, and they limit what they promise to.
+
+use crate::case::PANDO;
+use pando_testing::{are_installed, host_program};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Each with the name that it has once it is installed, and with what systemd is asked of.
+const UNITS: [(&str, &str, &[&str]); 2] =
+    [("system/pando@.service", "pando@nobody.service", &[]), ("user/pando.service", "pando.service", &["--user"])];
+/// Where they expect the program.
+const INSTALLED: &str = "/usr/local/bin/pando";
+
+fn unit(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/systemd").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn systemd_understands_the_units() {
+    if !are_installed(&["systemd-analyze"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, installed, options) in UNITS {
+        let text = unit(name);
+        assert!(text.contains(&format!("ExecStart={INSTALLED} serve ")), "{name}");
+        let file = directory.path().join(installed);
+        fs::write(&file, text.replace(INSTALLED, PANDO)).expect("the directory is ours");
+        let mut command = Command::new(host_program("systemd-analyze"));
+        command.args(options).args(["verify", "--man=no"]).arg(&file).env("XDG_RUNTIME_DIR", directory.path());
+        let output = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        // It says of lines that it does not know that it ignores them, and of no others.
+        assert!(output.status.success() && said.is_empty(), "{name}: {}: {said}", output.status);
+    }
+}
+
+#[test]
+fn units_limit_memory_cpu_threads_and_descriptors() {
+    for (name, ..) in UNITS {
+        let text = unit(name);
+        for key in
+            ["MemoryMax", "CPUWeight", "TasksMax", "LimitNOFILE", "LimitCORE", "NoNewPrivileges", "SystemCallFilter", "RestrictNamespaces"]
+        {
+            let lines: Vec<&str> = text.lines().filter(|line| line.split_once('=').is_some_and(|(found, _)| found == key)).collect();
+            assert_eq!(lines.len(), 1, "{name}: {key}: {lines:?}");
+        }
+    }
+}
