@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The project's own tools, called as `cargo xtask NAME`.
 
+mod fuzz;
 mod hardware;
 mod packages;
 mod sources;
@@ -32,6 +33,8 @@ enum Tool {
         #[arg(long)]
         all: bool,
     },
+    /// Gives the targets of `fuzz/` to libFuzzer; where cargo-fuzz or a C++ compiler is missing, says so and does nothing.
+    Fuzz(fuzz::Options),
     /// Runs a test suite of others natively and in cells, and writes `docs/suites/`.
     Suites(suites::Options),
     /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
@@ -59,6 +62,7 @@ fn run(tool: Tool) -> Result<bool> {
             Ok(findings.is_empty())
         }
         Tool::Test { all } => suite::run(all),
+        Tool::Fuzz(options) => fuzz::run(&options),
         Tool::Suites(options) => suites::run(&options),
         Tool::Hardware(options) => {
             let report = hardware::run(&options)?;

@@ -117,11 +117,16 @@ impl Jobs {
     /// # Errors
     /// There is no such living cell, or it is frozen.
     pub fn carried(kernel: &Kernel, cell: CellId, ring: impl Fn() + Send + Sync + 'static) -> Result<(Jobs, Carrier), LaunchError> {
-        let control = kernel.control(cell)?;
+        Ok(Jobs::over(kernel.control(cell)?, ring))
+    }
+
+    /// The same over a port that stands for a cell's control channel.
+    #[must_use]
+    pub fn over(control: Arc<ConsolePort>, ring: impl Fn() + Send + Sync + 'static) -> (Jobs, Carrier) {
         let shared = Arc::new(Shared { control, state: Mutex::default(), ring: Arc::new(ring) });
         let told = Arc::clone(&shared.ring);
         shared.control.listen(move || told());
-        Ok((Jobs(Arc::clone(&shared)), Carrier::new(shared)))
+        (Jobs(Arc::clone(&shared)), Carrier::new(shared))
     }
 
     /// Starts a program in the cell, or lets the cell read or write a file.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a cell says to `launch`: files to be written back, reports of jobs.
+
+use crate::pieces;
+use pando_image::Replaced;
+use pando_kernel::{ConsolePort, Stream};
+use pando_launch::{Command, Export, Jobs, obey};
+use rustix::fs::{Mode, OFlags, open};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+
+/// Turns that a carrier gets for each piece: one takes all of it, the next one finds nothing.
+const TURNS: usize = 2;
+
+/// A cell that writes back into a directory, beside which lies what it must not reach, and out of which links lead.
+pub fn write_back(data: &[u8]) {
+    let outside = tempfile::tempdir().expect("a temporary directory");
+    let inside = outside.path().join("inside");
+    fs::create_dir(&inside).expect("it was not there");
+    fs::write(outside.path().join("secret"), "secret").expect("the directory is ours");
+    symlink("..", inside.join("out")).expect("it was not there");
+    symlink("../secret", inside.join("link")).expect("it was not there");
+    let opened = open(&inside, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
+    let mut answers = 0;
+    let report = obey(vec![Export::Directory(opened)], Arc::<Replaced>::default(), data, |_| {
+        answers += 1;
+        true
+    });
+    assert!(answers <= data.len(), "{answers} answers to {} bytes", data.len());
+    assert!(report.failures.len() as u64 <= report.failed);
+    assert_eq!(fs::read(outside.path().join("secret")).expect("it is still there"), b"secret");
+    let around: Vec<_> = fs::read_dir(outside.path()).expect("it is ours").map(|entry| entry.expect("it is ours").file_name()).collect();
+    assert_eq!(around.len(), 2, "{around:?}");
+}
+
+/// A cell that reports about two jobs, in pieces.
+pub fn jobs(data: &[u8]) {
+    let control = ConsolePort::apart(|| ());
+    let (jobs, mut carrier) = Jobs::over(Arc::clone(&control), || ());
+    let started = [(); 2].map(|()| jobs.start(&Command::default()).expect("there are no others"));
+    started[0].port().send(b"some input");
+    for piece in pieces(data) {
+        control.say(Stream::Output, piece.to_vec());
+        for _ in 0..TURNS {
+            if !carrier.turn() {
+                assert!(started.iter().all(|job| job.end().is_some()), "a job that nobody carries for any more goes on");
+                return;
+            }
+        }
+        let _ = control.take_input(usize::MAX);
+        started.iter().for_each(|job| _ = job.port().hear());
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What takes bytes that nobody vouches for, as functions of bytes: a panic, a hang or an assertion is a fault.
+//!
+//! `cargo xtask fuzz` gives them to libFuzzer (`libfuzzer/`), the suite gives them seeds and changes of seeds (`tests/`). A target does all that can be done with
+//! what was accepted, and asserts the bounds that hold for it.
+#![forbid(unsafe_code)]
+
+mod cell;
+mod files;
+mod http;
+mod network;
+
+pub use cell::{jobs, write_back};
+pub use files::{erofs, tar, template};
+pub use http::http;
+pub use network::{gateway, stack};
+
+/// A target.
+pub type Target = fn(&[u8]);
+
+/// All targets, by name.
+pub const TARGETS: [(&str, Target); 8] = [
+    ("template", template),
+    ("tar", tar),
+    ("erofs", erofs),
+    ("stack", stack),
+    ("gateway", gateway),
+    ("write_back", write_back),
+    ("jobs", jobs),
+    ("http", http),
+];
+
+/// Takes pieces off the front of some bytes, each with its length in front (two bytes, little-endian); the last one may be shorter than it says.
+fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let (piece, rest) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
+        bytes = rest;
+        Some(piece)
+    })
+}
