@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 /// A program, also where cargo installs those that it brings.
 fn find(program: &str) -> Option<PathBuf> {
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
-    workspace::find_program(program).or_else(|| cargo.map(|home| home.join("bin").join(program)).filter(|file| file.is_file()))
+    pando_packages::find(program).or_else(|| cargo.map(|home| home.join("bin").join(program)).filter(|file| file.is_file()))
 }
 
 /// The names of all targets.

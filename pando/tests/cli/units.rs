@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Each with the name that it has once it is installed, and with what systemd is asked of.
 const UNITS: [(&str, &str, &[&str]); 2] =
-    [("system/pando@.service", "pando@nobody.service", &[]), ("user/pando.service", "pando.service", &["--user"])];
+    [("system/pando@.service", "pando@alice.service", &[]), ("user/pando.service", "pando.service", &["--user"])];
 /// Where they expect the program.
 const INSTALLED: &str = "/usr/local/bin/pando";
 
