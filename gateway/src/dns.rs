@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of the domain name system: what a cell asks, what it is told, and the addresses that are in that.
+//! Messages of the domain name system: a cell's question, the answer to it, and the addresses in that.
+//!
+//! Nothing of a cell's message goes on as it came. The gateway reads it, and composes a question of its own: a fresh number, the name in lower case, one question, no
+//! options. The answer is read and composed anew in the same way, so that neither side sends the other what the gateway does not understand.
 
 use simple_dns::rdata::RData;
-use simple_dns::{OPCODE, Packet, PacketFlag, RCODE};
+use simple_dns::{CLASS, Label, Name, OPCODE, Packet, PacketFlag, QCLASS, RCODE};
 use std::net::IpAddr;
 
 /// Where the counts of a message's parts begin, and where they end.
 const COUNTS: std::ops::Range<usize> = 4..12;
 
 /// A question that a cell asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// The message as it came, but for its number.
-    message: Vec<u8>,
-    /// The number by which the cell knows its question.
+    /// It as the cell asked it, letter case included.
+    asked: simple_dns::Question<'static>,
+    /// The same as resolvers are asked.
+    canonical: simple_dns::Question<'static>,
+    /// The number by which the cell knows its question, and the one by which the resolver does that was asked last.
     number: u16,
+    own: u16,
+    /// The cell wants the resolver to ask others.
+    is_recursive: bool,
     /// The name that it is about, in lower case, without a dot at its end.
     pub(crate) name: String,
 }
@@ -22,7 +30,7 @@ pub(crate) struct Question {
 /// An answer, with what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The message, as the cell expects it.
+    /// The message for the cell.
     pub(crate) message: Vec<u8>,
     /// The addresses of the name, and for how many seconds they are.
     pub(crate) addresses: Vec<(IpAddr, u32)>,
@@ -30,76 +38,112 @@ pub(crate) struct Answer {
     pub(crate) failed: bool,
 }
 
-/// The name that a message with one question is about, and the message.
-fn asked<'a>(message: &'a [u8], answer: bool) -> Option<(String, Packet<'a>)> {
+/// A name in lower case.
+fn canonical(name: &Name) -> Name<'static> {
+    let labels: Vec<_> = name.as_bytes().map(|label| Label::new_unchecked(label.to_ascii_lowercase())).collect();
+    Name::new_with_labels(&labels)
+}
+
+/// A message with one question about the internet, which is a question or an answer; and the question in lower case.
+fn read(message: &[u8], is_answer: bool) -> Option<(Packet<'_>, simple_dns::Question<'static>)> {
     let [0, 1, answers @ .., _, _] = message.get(COUNTS)? else { return None };
     // How much a question says that it holds is how much memory it takes.
-    if !answer && (answers != [0; 4] || message.get(10..12)? > &[0, 2][..]) {
+    if !is_answer && (answers != [0; 4] || message.get(10..12)? > &[0, 2][..]) {
         return None;
     }
     let packet = Packet::parse(message).ok()?;
-    let is_sound = packet.has_flags(PacketFlag::RESPONSE) == answer && packet.opcode() == OPCODE::StandardQuery;
-    let name = packet.questions.first()?.qname.to_string().to_ascii_lowercase();
-    is_sound.then_some((name, packet))
+    let question = packet.questions.first()?;
+    let is_sound = packet.has_flags(PacketFlag::RESPONSE) == is_answer
+        && packet.opcode() == OPCODE::StandardQuery
+        && question.qclass == QCLASS::CLASS(CLASS::IN);
+    let canonical = simple_dns::Question::new(canonical(&question.qname), question.qtype, question.qclass, false);
+    is_sound.then_some((packet, canonical))
 }
 
 impl Question {
     /// Reads what a cell sent, which may be anything.
     pub(crate) fn read(message: &[u8]) -> Option<Question> {
-        let (name, packet) = asked(message, false)?;
-        Some(Question { number: packet.id(), name, message: message.to_vec() })
+        let (packet, canonical) = read(message, false)?;
+        Some(Question {
+            asked: packet.questions.first()?.clone().into_owned(),
+            number: packet.id(),
+            own: 0,
+            is_recursive: packet.has_flags(PacketFlag::RECURSION_DESIRED),
+            name: canonical.qname.to_string(),
+            canonical,
+        })
     }
 
-    /// The message for a resolver, under a number of the gateway's own.
-    pub(crate) fn message(&mut self, number: u16) -> &[u8] {
-        if let Some(place) = self.message.first_chunk_mut() {
-            *place = number.to_be_bytes();
-        }
-        &self.message
+    /// The message for a resolver, under a number of the gateway's own. `None`: the name is too long.
+    pub(crate) fn message(&mut self, number: u16) -> Option<Vec<u8>> {
+        self.own = number;
+        let mut packet = Packet::new_query(number);
+        packet.set_flags(PacketFlag::RECURSION_DESIRED);
+        packet.questions = vec![self.canonical.clone()];
+        packet.build_bytes_vec().ok()
     }
 
-    /// Reads what came back for the question as it was asked last. Nothing if it is no answer to it.
+    /// Reads what came back for the question as it was asked last. `None`: it is no answer to it.
     pub(crate) fn answer(&self, reply: &[u8]) -> Option<Answer> {
-        if reply.first_chunk::<2>() != self.message.first_chunk() {
+        let (packet, canonical) = read(reply, true)?;
+        let is_ours = packet.id() == self.own && canonical.qname == self.canonical.qname && canonical.qtype == self.canonical.qtype;
+        if !is_ours {
             return None;
         }
-        let (name, packet) = asked(reply, true)?;
-        if name != self.name {
-            return None;
+        let addresses = self.addresses(&packet);
+        let code = match packet.rcode() {
+            code @ (RCODE::NoError | RCODE::NameError | RCODE::FormatError | RCODE::NotImplemented | RCODE::Refused) => code,
+            _ => RCODE::ServerFailure,
+        };
+        let failed = matches!(code, RCODE::ServerFailure | RCODE::Refused | RCODE::NotImplemented);
+        let mut message = self.reply(code);
+        if packet.has_flags(PacketFlag::TRUNCATION) {
+            message.set_flags(PacketFlag::TRUNCATION);
         }
-        let addresses = packet.answers.iter().filter_map(|record| match &record.rdata {
-            RData::A(a) => Some((IpAddr::V4(a.address.into()), record.ttl)),
-            RData::AAAA(aaaa) => Some((IpAddr::V6(aaaa.address.into()), record.ttl)),
-            _ => None,
-        });
-        let failed = matches!(packet.rcode(), RCODE::ServerFailure | RCODE::Refused | RCODE::NotImplemented);
-        let mut message = reply.to_vec();
-        if let Some(place) = message.first_chunk_mut() {
-            *place = self.number.to_be_bytes();
+        message.answers = packet.answers;
+        message.name_servers = packet.name_servers;
+        message.additional_records = packet.additional_records;
+        Some(Answer { message: message.build_bytes_vec_compressed().ok()?, addresses, failed })
+    }
+
+    /// The addresses of the name itself, and of the names that it is another one for.
+    fn addresses(&self, packet: &Packet<'_>) -> Vec<(IpAddr, u32)> {
+        let mut name = self.canonical.qname.clone();
+        let mut addresses = Vec::new();
+        for record in packet.answers.iter().filter(|record| record.class == CLASS::IN) {
+            if canonical(&record.name) != name {
+                continue;
+            }
+            match &record.rdata {
+                RData::A(a) => addresses.push((IpAddr::V4(a.address.into()), record.ttl)),
+                RData::AAAA(aaaa) => addresses.push((IpAddr::V6(aaaa.address.into()), record.ttl)),
+                RData::CNAME(other) => name = canonical(&other.0),
+                _ => {}
+            }
         }
-        Some(Answer { addresses: addresses.collect(), message, failed })
+        addresses
     }
 
     /// The message that says that nobody may ask this.
     pub(crate) fn refused(&self) -> Vec<u8> {
-        self.without_answer(RCODE::Refused)
+        self.reply(RCODE::Refused).build_bytes_vec().unwrap_or_default()
     }
 
     /// The message that says that no resolver knew.
     pub(crate) fn failed(&self) -> Vec<u8> {
-        self.without_answer(RCODE::ServerFailure)
+        self.reply(RCODE::ServerFailure).build_bytes_vec().unwrap_or_default()
     }
 
-    fn without_answer(&self, code: RCODE) -> Vec<u8> {
-        let Ok(asked) = Packet::parse(&self.message) else { return Vec::new() };
+    /// A reply to the cell without records.
+    fn reply(&self, code: RCODE) -> Packet<'_> {
         let mut reply = Packet::new_reply(self.number);
         reply.set_flags(PacketFlag::RECURSION_AVAILABLE);
-        if asked.has_flags(PacketFlag::RECURSION_DESIRED) {
+        if self.is_recursive {
             reply.set_flags(PacketFlag::RECURSION_DESIRED);
         }
         *reply.rcode_mut() = code;
-        reply.questions = asked.questions;
-        reply.build_bytes_vec().unwrap_or_default()
+        reply.questions = vec![self.asked.clone()];
+        reply
     }
 }
 
@@ -128,16 +172,48 @@ mod tests {
     fn questions_go_out_under_another_number_and_come_back_under_their_own() {
         let mut asked = Question::read(&question("www.Example.org")).expect("a question");
         assert_eq!(asked.name, "www.example.org");
-        let reply = reply(asked.message(0xabcd));
+        let reply = reply(&asked.message(0xabcd).expect("it can be written"));
         let Answer { message, addresses, failed } = asked.answer(&reply).expect("an answer to it");
         assert_eq!((addresses, failed), (vec![("8.8.8.8".parse().expect("an address"), 300)], false));
-        assert_eq!((&message[..2], &message[2..]), (&[0x12, 0x34][..], &reply[2..]));
+        let heard = Packet::parse(&message).expect("a message");
+        assert_eq!((heard.id(), heard.rcode(), heard.answers.len()), (0x1234, RCODE::NoError, 2));
+        assert_eq!(heard.questions[0].qname.to_string(), "www.Example.org", "the letter case of the cell");
         // Another number, or another name.
         let _ = asked.message(0xabce);
-        assert_eq!(asked.answer(&reply), None);
+        assert_eq!(asked.answer(&reply), None, "another number");
         let mut other = Question::read(&question("other.org")).expect("a question");
         let _ = other.message(0xabcd);
         assert_eq!(other.answer(&reply), None);
+    }
+
+    #[test]
+    fn a_question_carries_nothing_but_its_name_and_type() {
+        let plain = Question::read(&question("www.example.org")).expect("a question").message(7);
+        let mut loud = question("WwW.eXample.ORG");
+        // Other flags, an option with data, and bytes behind all that.
+        loud[3] |= 0x30;
+        loud[11] = 1;
+        loud.extend([0, 0, 41, 16, 0, 0, 0, 0x80, 0, 0, 10, 0xfd, 0xe9, 0, 6]);
+        loud.extend(b"secretand more");
+        assert_eq!(Question::read(&loud).expect("a question").message(7), plain);
+        // Of another class than the internet's.
+        let end = plain.as_ref().map_or(0, Vec::len);
+        let mut chaos = question("www.example.org");
+        chaos[end - 1] = 3;
+        assert!(Question::read(&chaos).is_none());
+    }
+
+    #[test]
+    fn an_answer_opens_the_addresses_of_its_name_alone() {
+        let mut asked = Question::read(&question("www.example.org")).expect("a question");
+        let message = asked.message(1).expect("it can be written");
+        let mut packet = Packet::parse(&message).expect("a question").into_reply();
+        let record = |name, address| ResourceRecord::new(Name::new(name).expect("a name"), CLASS::IN, 300, RData::A(A { address }));
+        packet.answers.extend([record("other.org", 1), record("WWW.example.org", 2)]);
+        *packet.opt_mut() = Some(simple_dns::rdata::OPT { opt_codes: Vec::new(), udp_packet_size: 1232, version: 0 });
+        let answer = asked.answer(&packet.build_bytes_vec().expect("it can be written")).expect("an answer");
+        assert_eq!(answer.addresses, [("0.0.0.2".parse().expect("an address"), 300)]);
+        assert!(Packet::parse(&answer.message).expect("a message").opt().is_none());
     }
 
     #[test]
@@ -151,14 +227,14 @@ mod tests {
     #[test]
     fn what_is_no_question_is_none() {
         let good = question("www.example.org");
-        assert_eq!(Question::read(&reply(&good)), None, "an answer");
+        assert!(Question::read(&reply(&good)).is_none(), "an answer");
         for length in 0..good.len() {
-            assert_eq!(Question::read(&good[..length]), None, "the first {length} bytes");
+            assert!(Question::read(&good[..length]).is_none(), "the first {length} bytes");
         }
         for (place, byte) in [(5, 0), (5, 2), (4, 255), (6, 1), (8, 1), (10, 255), (2, 0x78)] {
             let mut bad = good.clone();
             bad[place] = byte;
-            assert_eq!(Question::read(&bad), None, "byte {place} is {byte}");
+            assert!(Question::read(&bad).is_none(), "byte {place} is {byte}");
         }
         let mut seed = 1_u64;
         for _ in 0..100_000 {

@@ -252,13 +252,13 @@ impl Line {
     fn open(to: SocketAddr, question: &mut Question, asker: Asker, poll: &Poll, index: usize) -> Result<Line, Errno> {
         let mut number = [0; 2];
         getrandom(&mut number, GetRandomFlags::empty())?;
-        let message = question.message(u16::from_ne_bytes(number));
+        let message = question.message(u16::from_ne_bytes(number)).ok_or(Errno::MSGSIZE)?;
         let token = Token::Question(index as u32);
         let added = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match asker {
             Asker::Datagram(..) => {
                 let socket = sockets::datagrams_with(to)?;
-                send(&socket, message, SendFlags::NOSIGNAL)?;
+                send(&socket, &message, SendFlags::NOSIGNAL)?;
                 poll.add(&socket, token, Ready::IN).map_err(added)?;
                 Ok(Line::Datagrams(socket))
             }
@@ -266,7 +266,7 @@ impl Line {
                 let socket = sockets::call(to)?;
                 poll.add(&socket, token, Ready::IN | Ready::OUT | Ready::ET).map_err(added)?;
                 let length = u16::try_from(message.len()).map_err(|_| Errno::MSGSIZE)?;
-                Ok(Line::Stream(socket, [&length.to_be_bytes(), message].concat(), Vec::new()))
+                Ok(Line::Stream(socket, [&length.to_be_bytes(), &message[..]].concat(), Vec::new()))
             }
         }
     }

@@ -26,10 +26,19 @@ pub(crate) enum Target {
     Names,
     /// A network.
     Network(Network),
-    /// Whatever addresses this name has.
-    Name(String),
-    /// Whatever addresses the names below this one have; it begins with a dot.
-    Below(String),
+    /// The addresses of this name.
+    Name(String, Scope),
+    /// The addresses of the names below this one; it begins with a dot.
+    Below(String, Scope),
+}
+
+/// Which of a name's addresses its rule opens: the name's owner says which there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Public ones.
+    Public,
+    /// Those of private networks too.
+    Private,
 }
 
 impl Rule {
@@ -40,8 +49,8 @@ impl Rule {
     pub(crate) fn names(&self, name: &str) -> bool {
         match &self.target {
             _ if name.contains('\\') => false,
-            Target::Name(own) => own == name,
-            Target::Below(own) => name.len() > own.len() && name.ends_with(own.as_str()),
+            Target::Name(own, _) => own == name,
+            Target::Below(own, _) => name.len() > own.len() && name.ends_with(own.as_str()),
             _ => false,
         }
     }
@@ -104,12 +113,13 @@ fn target(text: &str) -> Result<Target, String> {
         return Ok(Target::Network(network));
     }
     name(text).ok_or_else(|| {
-        format!("`{text}` is no destination: give public, private, host or dns, an address, a network such as 10.0.0.0/8, a name such as example.org or *.example.org; :PORT may follow")
+        format!("`{text}` is no destination: give public, private, host or dns, an address, a network such as 10.0.0.0/8, a name such as example.org or *.example.org, or example.org/private for its private addresses too; :PORT may follow")
     })
 }
 
-/// A name of hosts, or `*.` and one.
+/// A name of hosts, or `*.` and one; `/private` may follow.
 fn name(text: &str) -> Option<Target> {
+    let (text, scope) = text.strip_suffix("/private").map_or((text, Scope::Public), |name| (name, Scope::Private));
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let is_label = |label: &str| {
         (1..64).contains(&label.len())
@@ -120,7 +130,7 @@ fn name(text: &str) -> Option<Target> {
     // A number where a name's last part should stand is an address that was not finished.
     let is_name =
         plain.len() < 254 && plain.split('.').all(is_label) && !plain.rsplit('.').next()?.bytes().all(|byte| byte.is_ascii_digit());
-    is_name.then(|| name.strip_prefix('*').map_or_else(|| Target::Name(name.clone()), |below| Target::Below(below.into())))
+    is_name.then(|| name.strip_prefix('*').map_or_else(|| Target::Name(name.clone(), scope), |below| Target::Below(below.into(), scope)))
 }
 
 /// All rules of a gateway.
@@ -154,8 +164,10 @@ impl Rules {
                     Target::Public => kind == Kind::Public,
                     Target::Private => kind == Kind::Private,
                     Target::Network(network) => network.contains(address),
-                    // A name's owner says which addresses it has: not those where clouds hand out secrets.
-                    Target::Name(_) | Target::Below(_) => kind != Kind::Link && is_named(rule),
+                    Target::Name(_, scope) | Target::Below(_, scope) => {
+                        let is_in_scope = kind == Kind::Public || kind == Kind::Private && *scope == Scope::Private;
+                        is_in_scope && is_named(rule)
+                    }
                     Target::Host | Target::Names => false,
                 }
         };
@@ -177,7 +189,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rule, Rules, Target};
+    use super::{Rule, Rules, Scope, Target};
     use std::net::SocketAddr;
 
     fn rules(texts: &[&str]) -> Rules {
@@ -255,11 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn names_open_private_networks_only_where_their_rule_says_so() {
+        for private in ["10.9.9.9:80", "192.168.1.1:80", "[fd00::1]:80", "100.64.0.1:80"] {
+            assert!(!admit(&["named.org"], private) && !admit(&["named.org", "public", "dns", "*.org"], private), "{private}");
+            assert!(admit(&["named.org/private"], private) && admit(&["named.org", "private"], private), "{private}");
+            assert!(!admit(&["named.org/private:81"], private) && !admit(&["other.org/private"], private), "{private}");
+        }
+        assert!(admit(&["named.org", "10.9.9.9"], "10.9.9.9:80") && admit(&["named.org/private"], "8.8.8.8:80"));
+        for nowhere in ["169.254.169.254:80", "127.0.0.1:80", "192.168.1.5:80", "[fd00:ec2::254]:80"] {
+            assert!(!admit(&["named.org/private"], nowhere), "{nowhere}");
+        }
+    }
+
+    #[test]
     fn rules_are_read_as_people_write_them() {
         let target = |text: &str| text.parse().map(|Rule { target, port }| (target, port));
         assert_eq!(target("host:80"), Ok((Target::Host, Some(80))));
-        assert_eq!(target("Example.org"), Ok((Target::Name("example.org".into()), None)));
-        assert_eq!(target("*.example.org:8"), Ok((Target::Below(".example.org".into()), Some(8))));
+        assert_eq!(target("Example.org"), Ok((Target::Name("example.org".into(), Scope::Public), None)));
+        assert_eq!(target("*.example.org:8"), Ok((Target::Below(".example.org".into(), Scope::Public), Some(8))));
+        assert_eq!(target("db.example.org/private:5432"), Ok((Target::Name("db.example.org".into(), Scope::Private), Some(5432))));
         for text in [
             "",
             "host:",
@@ -279,6 +305,8 @@ mod tests {
             "a..b",
             "http://example.org",
             "-v",
+            "example.org/public",
+            "/private",
             "1.2.3.4:5:6",
         ] {
             assert!(text.parse::<Rule>().is_err(), "{text}");

@@ -2,7 +2,7 @@
 //! Questions about names, with a resolver of the test's own.
 
 use crate::cell::{Cell, GATEWAY};
-use pando_stack::Failure;
+use pando_stack::{Failure, Obstacle};
 use simple_dns::rdata::{A, RData};
 use simple_dns::{CLASS, Name, Packet, QCLASS, QTYPE, Question, RCODE, ResourceRecord, TYPE};
 use std::io::{Read, Write};
@@ -14,7 +14,9 @@ const RESOLVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(GATEWAY), 53);
 fn answer(question: &[u8]) -> Vec<u8> {
     let mut packet = Packet::parse(question).expect("a question").into_reply();
     let name = packet.questions[0].qname.clone();
-    packet.answers.push(ResourceRecord::new(name, CLASS::IN, 60, RData::A(A { address: 0x0102_0304 })));
+    // Whoever owns a name says what they like.
+    let address = if name.to_string() == "inside.example.org" { 0x0a09_0909 } else { 0x0102_0304 };
+    packet.answers.push(ResourceRecord::new(name, CLASS::IN, 60, RData::A(A { address })));
     packet.build_bytes_vec().expect("it can be written")
 }
 
@@ -111,4 +113,12 @@ fn the_next_resolver_is_asked_where_one_does_not_answer() {
     assert_eq!(ask(&mut cell, 7, "www.example.org"), (7, RCODE::NoError, Some(0x0102_0304)));
     let mut cell = Cell::new(&["dns".into()], &[], &[closed]);
     assert_eq!(ask(&mut cell, 7, "www.example.org"), (7, RCODE::ServerFailure, None));
+}
+
+#[test]
+fn a_name_opens_no_private_network() {
+    let mut cell = Cell::new(&["*.example.org".into()], &[], &[resolver()]);
+    assert_eq!(ask(&mut cell, 7, "inside.example.org"), (7, RCODE::NoError, Some(0x0a09_0909)));
+    let id = cell.connect(SocketAddr::from(([10, 9, 9, 9], 80)));
+    assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Obstacle::Forbidden)));
 }

@@ -53,11 +53,11 @@ fn on_host(script: &str) -> Option<String> {
 #[test]
 fn clients_go_by_names_as_far_as_rules_allow() {
     let script = "
-cell '--allow web.test' 'grep nameserver /etc/resolv.conf | head -n 1; curl -sS http://web.test/page; curl -sS -6 http://web.test/page
+cell '--allow web.test/private' 'grep nameserver /etc/resolv.conf | head -n 1; curl -sS http://web.test/page; curl -sS -6 http://web.test/page
     wget -qO- http://web.test/page; wget -6 -qO- http://web.test/page'
 # Another name that has the same address, and an address that no name led to.
-cell '--allow web.test' 'curl -sS http://other.test/page || echo $?; curl -s http://198.51.100.2/page || echo $?'
-cell '--allow *.test' 'curl -sS http://other.test/page http://web.test/page'
+cell '--allow web.test/private' 'curl -sS http://other.test/page || echo $?; curl -s http://198.51.100.2/page || echo $?'
+cell '--allow *.test/private' 'curl -sS http://other.test/page http://web.test/page'
 # Names alone.
 cell '--allow dns' 'dig +short web.test; dig +short web.test AAAA; dig +short +tcp web.test; dig none.example | grep -o REFUSED
     dig +short big.test TXT | wc -c; getent ahosts web.test | grep -c STREAM; curl -s http://web.test/page || echo $?'";
