@@ -88,6 +88,9 @@ pub enum BenchError {
     /// A cell ended that should have gone on.
     #[error("a cell of the benchmark ended: {0}")]
     CellEnded(End),
+    /// The host lacks a program or a library that a part of the benchmark compares with or measures.
+    #[error("{0} is not installed")]
+    Absent(&'static str),
     /// A program that was measured did not end as it should.
     #[error("a program of the benchmark failed: {0}")]
     Failed(String),
@@ -102,19 +105,52 @@ impl BenchError {
     }
 }
 
-/// Runs a benchmark on the calling thread and reports its rows as they come; pinned to one core meanwhile with all that it starts, but where servers are loaded by a client beside them. Where whole
+/// Goes on after a part of a benchmark that needs what this host lacks, and reports what that is.
+fn unless_absent(part: Result<(), BenchError>, absent: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
+    match part {
+        Err(BenchError::Absent(what)) => {
+            absent(what);
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Runs a benchmark on the calling thread and reports its rows as they come, and what this host lacks for others; pinned to one core meanwhile with all that it starts, but where servers are loaded by a client beside them. Where whole
 /// programs are measured, `pando` is the one that makes cells.
 ///
 /// # Errors
-/// There is no such benchmark, or something that it needs is missing. Rows that were reported stand.
-pub fn run(name: &str, options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// There is no such benchmark, or it failed. Rows that were reported stand.
+pub fn run(
+    name: &str,
+    options: Options<'_>,
+    pando: &Path,
+    report: &mut dyn FnMut(Row),
+    absent: &mut dyn FnMut(&str),
+) -> Result<(), BenchError> {
     let pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
     match name {
         "kernel" => kernel::run(options, report),
-        "run" => run::run(options, pando, report),
-        "linux" => linux::run(options, pando, report),
-        "net" => net::run(options, pando, pinned, report),
-        "clone" => clone::run(options, pando, pinned, report),
+        "run" => run::run(options, pando, report, absent),
+        "linux" => linux::run(options, pando, report, absent),
+        "net" => net::run(options, pando, pinned, report, absent),
+        "clone" => clone::run(options, pando, pinned, report, absent),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_whose_programs_are_absent_are_left_out_and_named() {
+        let mut lacking = Vec::new();
+        let mut absent = |what: &str| lacking.push(what.to_owned());
+        let part = whole::needs("no-such-program", "a peer (Debian: no-such-package)");
+        unless_absent(part, &mut absent).expect("the others run");
+        unless_absent(whole::needs("sh", "a shell"), &mut absent).expect("it is there");
+        unless_absent(Err(BenchError::Astray), &mut absent).expect_err("what fails is no absence");
+        assert_eq!(lacking, ["a peer (Debian: no-such-package)"]);
     }
 }

@@ -4,12 +4,23 @@
 use crate::BenchError;
 use crate::sample::{Pairs, Side, alternate};
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// The programs' program: static, and everywhere the same.
 pub(crate) const BUSYBOX: &str = "busybox";
+
+/// Checks that the host has a program.
+pub(crate) fn needs(program: &str, what: &'static str) -> Result<(), BenchError> {
+    let started = Command::new(program).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match started {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(BenchError::Absent(what)),
+        // What it says to that does not matter.
+        started => started.map(drop).map_err(BenchError::host("start a program to measure")),
+    }
+}
 
 /// Where commands run: a directory of their own, so that nothing of the caller's is shown to cells.
 pub(crate) struct Place<'a> {
@@ -44,7 +55,7 @@ pub(crate) fn compare(rounds: usize, statuses: &[i32], mut ours: Command, mut th
     alternate(rounds, |side| {
         let command = if side == Side::Ours { &mut ours } else { &mut theirs };
         let start = Instant::now();
-        let ended = command.status().map_err(BenchError::host("start a program to measure (Debian: busybox-static, bubblewrap)"))?;
+        let ended = command.status().map_err(BenchError::host("start a program to measure"))?;
         let nanos = start.elapsed().as_nanos() as f64;
         if ended.code().is_some_and(|code| statuses.contains(&code)) {
             Ok(nanos)

@@ -9,8 +9,10 @@ use std::path::Path;
 /// Figures with a reference. Those of the largest sizes are left to the long run.
 const COMPARED: &[&str] =
     &["fork-1m", "hyperfork-1m", "fork-64m", "hyperfork-64m", "flat-1m-4g", "flat-line", "cow-unforeseen", "cow-penalty"];
-/// Those of Python with numpy, and with Pillow.
-const OF_PYTHON: &[&str] = &["python-cold", "pillow"];
+/// Those of Python with numpy.
+const OF_NUMPY: &[&str] = &["python-cold"];
+/// Those of Python with Pillow.
+const OF_PILLOW: &[&str] = &["pillow"];
 /// Figures that stand alone, of C programs and of Python.
 const OF_C: &[&str] = &["exit", "load-1g-ms", "service-clone-pages-bytes", "service-clone-tables-bytes"];
 const ALONE: &[&str] =
@@ -21,28 +23,29 @@ fn every_figure_of_clones_comes() {
     let mut rows: Vec<Row> = Vec::new();
     let plots = tempfile::tempdir().expect("there is room");
     let options = Options { brief: true, plots: Some(plots.path()) };
-    let with_python = match pando_bench::run("clone", options, Path::new("pando"), &mut |row| rows.push(row)) {
+    let mut absent: Vec<String> = Vec::new();
+    match pando_bench::run("clone", options, Path::new("pando"), &mut |row| rows.push(row), &mut |what| absent.push(what.into())) {
         Err(BenchError::Machine(HostError::NoKvm | HostError::KvmForbidden)) if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() => {
             println!("left out: this test needs KVM");
             return;
         }
-        // It stands last, and says what it lacks.
-        Err(BenchError::Failed(why)) if why.starts_with("/usr/bin/python3 lacks ") => false,
         // The service's stand behind all others, and want the program, which is not built for this test.
-        Err(BenchError::Host { action: "start pando", .. }) => true,
-        outcome => outcome.map(|()| true).expect("the benchmark runs"),
-    };
+        Err(BenchError::Host { action: "start pando", .. }) => (),
+        outcome => outcome.expect("the benchmark runs"),
+    }
     for row in &rows {
         println!("{}", pando_bench::Table::line(row));
     }
     let find = |name: &str| rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no figure {name}"));
-    let of_python = if with_python { OF_PYTHON } else { &[] };
-    for name in COMPARED.iter().chain(of_python) {
+    let has = |module: &str| !absent.iter().any(|what| what.starts_with(module));
+    let of_numpy = if has("numpy") { OF_NUMPY } else { &[] };
+    let of_pillow = if has("Pillow") { OF_PILLOW } else { &[] };
+    for name in COMPARED.iter().chain(of_numpy).chain(of_pillow) {
         let row = find(name);
         let (reference, ratio) = (row.reference_value.expect("a reference"), row.ratio.expect("a ratio"));
         assert!(row.value > 0.0 && reference > 0.0 && ratio > 0.0 && row.spread.is_some(), "{row:?}");
     }
-    for name in OF_C.iter().chain(if with_python { ALONE } else { &[] }) {
+    for name in OF_C.iter().chain(if has("numpy") { ALONE } else { &[] }) {
         assert!(find(name).value > 0.0, "{name}");
     }
     let names: HashSet<&str> = rows.iter().map(|row| row.name).collect();

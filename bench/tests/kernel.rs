@@ -37,7 +37,13 @@ const ALONE: &[&str] = &[
 #[test]
 fn every_figure_of_the_kernel_comes() {
     let mut rows: Vec<Row> = Vec::new();
-    match pando_bench::run("kernel", Options { brief: true, ..Options::default() }, Path::new("pando"), &mut |row| rows.push(row)) {
+    match pando_bench::run(
+        "kernel",
+        Options { brief: true, ..Options::default() },
+        Path::new("pando"),
+        &mut |row| rows.push(row),
+        &mut |_| (),
+    ) {
         Err(BenchError::Machine(HostError::NoKvm | HostError::KvmForbidden)) if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() => {
             println!("left out: this test needs KVM");
             return;
@@ -61,6 +67,6 @@ fn every_figure_of_the_kernel_comes() {
 
 #[test]
 fn a_benchmark_that_is_not_there_is_named_with_those_that_are() {
-    let error = pando_bench::run("kernal", Options::default(), Path::new("pando"), &mut |_| {}).expect_err("there is none");
+    let error = pando_bench::run("kernal", Options::default(), Path::new("pando"), &mut |_| {}, &mut |_| {}).expect_err("there is none");
     assert_eq!(error.to_string(), r#"there is no benchmark "kernal"; there are: kernel, run, linux, net, clone"#);
 }

@@ -23,6 +23,8 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
         written = std::mem::replace(&mut written, Ok(())).and(result);
     };
     let pando = std::env::current_exe()?;
-    pando_bench::run(name, Options { brief: options.brief, plots: options.plots.as_deref() }, &pando, &mut report)?;
+    pando_bench::run(name, Options { brief: options.brief, plots: options.plots.as_deref() }, &pando, &mut report, &mut |what| {
+        eprintln!("left out: figures that need {what}, which is not installed");
+    })?;
     Ok(written.map(|()| 0)?)
 }

@@ -2,6 +2,7 @@
 //! The project's own tools, called as `cargo xtask NAME`.
 
 mod fuzz;
+mod fresh;
 mod hardware;
 mod packages;
 mod sources;
@@ -35,6 +36,10 @@ enum Tool {
     },
     /// Gives the targets of `fuzz/` to libFuzzer; where cargo-fuzz or a C++ compiler is missing, says so and does nothing.
     Fuzz(fuzz::Options),
+    /// Runs the README's first command in a minimal Debian, and checks what the tests would install there.
+    Fresh,
+    /// Names the Debian packages that the tests need and that are missing here.
+    Packages,
     /// Runs a test suite of others natively and in cells, and writes `docs/suites/`.
     Suites(suites::Options),
     /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
@@ -63,6 +68,11 @@ fn run(tool: Tool) -> Result<bool> {
         }
         Tool::Test { all } => suite::run(all),
         Tool::Fuzz(options) => fuzz::run(&options),
+        Tool::Fresh => fresh::run().map(|()| true),
+        Tool::Packages => {
+            packages::missing().iter().for_each(|package| println!("{}", package.name));
+            Ok(true)
+        }
         Tool::Suites(options) => suites::run(&options),
         Tool::Hardware(options) => {
             let report = hardware::run(&options)?;

@@ -15,7 +15,7 @@ use crate::workspace;
 /// # Errors
 /// If something is missing and cannot be installed; the text names the packages in one line.
 pub(crate) fn ensure_installed() -> Result<()> {
-    let missing: Vec<&Package> = incomplete(NEEDED).collect();
+    let missing = missing();
     if missing.is_empty() {
         return Ok(());
     }
@@ -35,6 +35,11 @@ pub(crate) fn ensure_installed() -> Result<()> {
     let still: Vec<String> = incomplete(NEEDED).map(still).collect();
     ensure!(still.is_empty(), "installed, and yet not where it was looked for: {}", still.join(", "));
     Ok(())
+}
+
+/// The packages that the tests need and that are not all there.
+pub(crate) fn missing() -> Vec<&'static Package> {
+    incomplete(NEEDED).collect()
 }
 
 /// Installs what not every Debian has; returns what cannot be had, in words.

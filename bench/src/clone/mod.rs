@@ -13,11 +13,17 @@ use crate::bare::Bare;
 use crate::native::cpu::Pinned;
 use crate::plot::Plot;
 use crate::sample::Sample;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, Options, Row, unless_absent};
 use std::path::Path;
 
 /// Runs everything, on the core that this thread is pinned to, but for the service. `pando` is the program that serves.
-pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(
+    options: Options<'_>,
+    pando: &Path,
+    pinned: Pinned,
+    report: &mut dyn FnMut(Row),
+    absent: &mut dyn FnMut(&str),
+) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
@@ -27,7 +33,8 @@ pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &m
     load::run(options, report)?;
     write::run(options, &mut plot, report)?;
     service::run(options, report)?;
-    python::run(options, report)?;
+    unless_absent(python::run(options, report, absent), absent)?;
     drop(pinned);
-    serve::run(options, pando, report)
+    // What that needs has been said.
+    unless_absent(serve::run(options, pando, report), &mut |_| ())
 }

@@ -6,7 +6,7 @@ use crate::density::{self, Kind};
 use crate::program::{Process, boot};
 use crate::sample::{Sample, Side, alternate};
 use crate::stage::Stage;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, Options, Row, unless_absent, whole};
 use pando_image::{Attributes, Builder, Readable, Walk};
 use pando_kernel::Counters;
 use pando_launch::{LaunchError, Program, Root, Volume};
@@ -53,15 +53,18 @@ const ALIVE: Kind = Kind {
 };
 
 /// Python's figures.
-pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    needs("import numpy", "numpy (Debian: python3-numpy)")?;
+pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row), absent: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
+    let [numpy, pillow] = [NUMPY, PILLOW].map(needs);
+    if numpy.is_err() && pillow.is_err() {
+        unless_absent(numpy, absent)?;
+        return pillow;
+    }
     let software = software()?;
     let mut stage = Stage::new(ARENA)?;
     let root = boot(&mut stage, vec![software.clone()])?;
-    line(options, &mut stage, &root, report)?;
-    short(options, &mut stage, &root, report)?;
-    needs("import PIL", "Pillow (Debian: python3-pil)")?;
-    picture(options, &mut stage, &root, report)
+    let numpy = numpy.and_then(|()| line(options, &mut stage, &root, report)).and_then(|()| short(options, &mut stage, &root, report));
+    unless_absent(numpy, absent)?;
+    pillow.and_then(|()| picture(options, &mut stage, &root, report))
 }
 
 /// A line said: a clone of a program that has loaded numpy, beside one that starts.
@@ -152,13 +155,17 @@ fn picture(options: Options<'_>, stage: &mut Stage, root: &Root, report: &mut dy
     Ok(())
 }
 
+/// A module of Python, by what loads it and what it is called.
+pub(super) type Module = (&'static str, &'static str);
+pub(super) const NUMPY: Module = ("import numpy", "numpy of /usr/bin/python3 (Debian: python3-numpy)");
+const PILLOW: Module = ("import PIL", "Pillow of /usr/bin/python3 (Debian: python3-pil)");
+
 /// Checks that Python is there with a module.
-fn needs(statement: &str, what: &'static str) -> Result<(), BenchError> {
+pub(super) fn needs((statement, what): Module) -> Result<(), BenchError> {
+    whole::needs(PYTHON, what)?;
     let status = Command::new(PYTHON).args(["-c", statement]).stderr(Stdio::null()).status();
-    match status.map_err(BenchError::host("start /usr/bin/python3"))?.success() {
-        true => Ok(()),
-        false => Err(BenchError::Failed(format!("{PYTHON} lacks {what}"))),
-    }
+    let has_it = status.map_err(BenchError::host("start /usr/bin/python3"))?.success();
+    has_it.then_some(()).ok_or(BenchError::Absent(what))
 }
 
 /// Nanoseconds from the start of a program on the host until it has said a line.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `serve-1`, `serve-8`, `serve-64`: a clone's whole life asked of `pando serve` by HTTP, by so many clients at once, each with one request at a time. Nothing is pinned.
 
-use super::python::{EXECUTE, LEAVING, PYTHON};
+use super::python::{EXECUTE, LEAVING, NUMPY, PYTHON, needs};
 use crate::sample::Sample;
 use crate::{BenchError, Options, Row};
 use serde_json::{Value, json};
@@ -27,6 +27,7 @@ struct Service {
 }
 
 pub(super) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    needs(NUMPY)?;
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let service = Service::start(pando, directory.path())?;
     for (clients, median, tail) in CLIENTS {

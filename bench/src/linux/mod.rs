@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::program::{Compiled, Process};
 use crate::sample::{Pairs, Sample, Side, alternate};
 use crate::whole::Place;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, Options, Row, unless_absent};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const REFERENCE: &str = "the same program on the host";
 const PARTS: &str = concat!(include_str!("common.c"), include_str!("calls.c"), include_str!("processes.c"), include_str!("main.c"));
 
 /// Runs everything. `pando` is the program that makes cells.
-pub(crate) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row), absent: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
@@ -31,8 +31,8 @@ pub(crate) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row
     let place = Place::new(pando, &empty);
     let parts = Compiled::new(PARTS)?;
     calls::run(options, &place, &parts, report)?;
-    python::run(options, &place, report)?;
-    tools::run(options, &place, &parts, directory.path(), report)
+    unless_absent(python::run(options, &place, report), absent)?;
+    unless_absent(tools::run(options, &place, &parts, directory.path(), report), absent)
 }
 
 /// A program that answers how long it took to do something so often.

@@ -2,7 +2,7 @@
 //! Debian's Python: its start, computing, and a database in memory.
 
 use super::{Asked, REFERENCE};
-use crate::whole::{Place, compare};
+use crate::whole::{Place, compare, needs};
 use crate::{BenchError, Options, Row};
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -24,6 +24,7 @@ const DATABASE: (&str, &str, u32) = ("sqlite-memory", script!("python/sqlite.py"
 const BRIEF: u32 = 20;
 
 pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    needs(PYTHON, "/usr/bin/python3 (Debian: python3)")?;
     let nothing = ["-c", "pass"];
     let pairs = compare(options.rounds(20), &[0], place.cell(&[], PYTHON, &nothing), place.native(PYTHON, &nothing))?;
     report(Row::pairs("python-start", REFERENCE, &pairs).noting("python3 -c pass by pando run, the whole process"));

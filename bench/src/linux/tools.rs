@@ -4,7 +4,7 @@
 use super::{Asked, REFERENCE};
 use crate::lines::write_lines;
 use crate::program::Compiled;
-use crate::whole::{Place, compare};
+use crate::whole::{Place, compare, needs};
 use crate::{BenchError, Options, Row};
 use std::fmt::Write;
 use std::fs;
@@ -17,6 +17,7 @@ const HASHED: usize = 64 << 20;
 /// C files of the project, and functions of each, which make 200 lines.
 const FILES: usize = 20;
 const FUNCTIONS: usize = 16;
+const MAKE: &str = "/usr/bin/make";
 /// How much less of everything a brief run takes.
 const BRIEF: usize = 16;
 
@@ -38,13 +39,14 @@ pub(super) fn run(
         let pairs = Asked::start(place, &["-v", &volume], program.path(), &words)?.compare(options.rounds(6), 1)?;
         report(Row::pairs(name, REFERENCE, &pairs).noting(format!("of {} MiB, from fork to wait", bytes >> 20)));
     }
+    needs(MAKE, "make (Debian: make)")?;
     let project = directory.join("project");
     let files = if options.brief { 1 } else { FILES };
     write_project(&project, files).map_err(BenchError::host("write a C project"))?;
     let project = project.display().to_string();
     let words = ["--always-make", "--silent", "--directory", &project];
-    let ours = place.cell(&["-v", &format!("{project}:{project}")], "/usr/bin/make", &words);
-    let pairs = compare(options.rounds(3), &[0], ours, place.native("/usr/bin/make", &words))?;
+    let ours = place.cell(&["-v", &format!("{project}:{project}")], MAKE, &words);
+    let pairs = compare(options.rounds(3), &[0], ours, place.native(MAKE, &words))?;
     report(Row::pairs("make", REFERENCE, &pairs).noting(format!("of {files} C files by gcc, the whole process")));
     Ok(())
 }

@@ -12,11 +12,17 @@ use crate::native::cpu::Pinned;
 use crate::plot::Plot;
 use crate::sample::Sample;
 use crate::whole::Place;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, Options, Row, unless_absent};
 use std::path::Path;
 
 /// Runs everything. `pando` is the program that makes cells; the thread is `pinned` for as long as what is measured is one thing at a time.
-pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(
+    options: Options<'_>,
+    pando: &Path,
+    pinned: Pinned,
+    report: &mut dyn FnMut(Row),
+    absent: &mut dyn FnMut(&str),
+) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
@@ -25,7 +31,7 @@ pub(crate) fn run(options: Options<'_>, pando: &Path, pinned: Pinned, report: &m
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
-    nginx::run(options, &Place::new(pando, &empty), directory.path(), report)?;
+    unless_absent(nginx::run(options, &Place::new(pando, &empty), directory.path(), report), absent)?;
     let mut plot = |plot: Plot| options.plots.map_or(Ok(()), |place| plot.write(place)).map_err(BenchError::host("write a plot"));
     servers::run(options, &mut plot, report)
 }

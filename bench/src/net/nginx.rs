@@ -5,7 +5,7 @@
 
 use crate::native::times::{Part, Times};
 use crate::sample::{Pairs, Sample};
-use crate::whole::Place;
+use crate::whole::{Place, needs};
 use crate::{BenchError, Options, Row};
 use serde_json::Value;
 use std::fs;
@@ -16,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const NGINX: &str = "/usr/sbin/nginx";
+const CLIENT: &str = "wrk";
 /// Where it listens in the cell.
 const PORT: u16 = 8080;
 /// Connections of the client.
@@ -63,6 +64,8 @@ const DOCUMENTS: [Document; 2] = [
 ];
 
 pub(super) fn run(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    needs(NGINX, "nginx (Debian: nginx-light)")?;
+    needs(CLIENT, "wrk (Debian: wrk)")?;
     let site = directory.join("site");
     let write = BenchError::host("write a site for nginx");
     prepare(&site).map_err(write)?;
@@ -162,8 +165,8 @@ impl Server {
         let before = times()?;
         let start = Instant::now();
         let url = format!("http://127.0.0.1:{}/{}", self.port, document.name);
-        let output = Command::new("wrk").args(["-t1", CONNECTIONS, "-d", duration, &url]).output();
-        let output = output.map_err(BenchError::host("start the client (Debian: wrk)"))?;
+        let output = Command::new(CLIENT).args(["-t1", CONNECTIONS, "-d", duration, &url]).output();
+        let output = output.map_err(BenchError::host("start the client"))?;
         let elapsed = start.elapsed().as_nanos() as f64;
         let used = times()?.since(&before);
         let text = String::from_utf8_lossy(&output.stdout);

@@ -8,7 +8,7 @@ use crate::{BenchError, Options, Row};
 use serde_json::Value;
 use std::process::Stdio;
 
-const SANDBOX: &str = "bwrap";
+pub(super) const SANDBOX: &str = "bwrap";
 /// The rows of a run's parts, as `--stats` names them; what is missing from the whole is the process itself: its start, its end.
 const PARTS: [(&str, &str, &str); 6] = [
     ("cold-view", "view", "finding the program and opening the images"),

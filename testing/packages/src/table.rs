@@ -204,7 +204,10 @@ pub const NEEDED: &[Package] = &[
 ];
 
 /// Packages that not every Debian has: `cargo xtask test` installs them where it can, and tests leave themselves out without them.
-pub const OPTIONAL: &[Package] = &[package("libpython3.11-testsuite", &["/usr/lib/python3.11/test/test_select.py"], "CPython's own tests")];
+pub const OPTIONAL: &[Package] = &[
+    package("mmdebstrap", &["mmdebstrap"], "a fresh system for the README's first command"),
+    package("libpython3.11-testsuite", &["/usr/lib/python3.11/test/test_select.py"], "CPython's own tests"),
+];
 
 /// Packages that nobody installs for the suite: tests use them where they are.
 pub const EXTRA: &[Package] = &[

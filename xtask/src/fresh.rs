@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask fresh`: the README's first command in a minimal Debian that has what the README asks for and nothing else, and what the tests would
+//! install there.
+//!
+//! The root is made by mmdebstrap from this machine's own package sources; the repository, cargo's home and rustup's toolchains are bind-mounted into it.
+
+use anyhow::{Context, Result, bail, ensure};
+use pando_packages::{NEEDED, Package};
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::workspace;
+
+/// What the README asks for beside Rust; gcc alone has no C library to link with.
+const ASKED_FOR: [&str; 2] = ["gcc", "libc6-dev"];
+/// How the README's first command begins.
+const FIRST_COMMAND: &str = "cargo run --release";
+/// What it must say.
+const HELLO: &str = "hello from ";
+/// The kernel's device that cells need.
+const KVM: &str = "/dev/kvm";
+/// Runs a command in the root: `$1` the root, `$2` the command, the others folders that are the same inside as outside.
+const ENTER: &str = r#"root=$1 command=$2; shift 2
+for folder in "$@"; do mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; done
+mount --rbind /dev "$root/dev"
+mount --rbind /sys "$root/sys"
+mount -t proc proc "$root/proc"
+exec chroot "$root" sh -c "$command""#;
+
+/// Checks a fresh system, or says why this machine cannot.
+///
+/// # Errors
+/// The root cannot be made, the README's command does not do there what it says, or the packages of the tests cannot be had.
+pub(crate) fn run() -> Result<()> {
+    if let Some(why) = obstacle() {
+        println!("left out: a fresh system: {why}");
+        return Ok(());
+    }
+    let root = workspace::target().join("fresh/root");
+    make(&root).context("making a minimal Debian")?;
+    check_packages(&root)?;
+    let command = first_command(&fs::read_to_string(workspace::root().join("README.md"))?)?;
+    println!("== in a fresh system: {command}");
+    let said = enter(&root, &command)?;
+    ensure!(said.lines().any(|line| line.starts_with(HELLO)), "`{command}` does not say `{HELLO}...` in a fresh system: {said}");
+    print!("{said}");
+    fs::remove_dir_all(&root).context("removing the minimal Debian")
+}
+
+/// What this machine lacks for a fresh system.
+fn obstacle() -> Option<&'static str> {
+    if pando_packages::find("mmdebstrap").is_none() {
+        return Some("mmdebstrap is not installed");
+    }
+    let namespace = Command::new("unshare").args(["--mount", "--pid", "--fork", "true"]).output();
+    if !namespace.is_ok_and(|output| output.status.success()) {
+        return Some("mounting in namespaces needs root");
+    }
+    (!Path::new(KVM).exists()).then_some("/dev/kvm is missing")
+}
+
+/// Makes a minimal Debian of the host's release.
+fn make(root: &Path) -> Result<()> {
+    if root.exists() {
+        fs::remove_dir_all(root)?;
+    }
+    let above = root.parent().context("a root lies in a folder")?;
+    fs::create_dir_all(above)?;
+    let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).context("the system's release has no name")?;
+    let sources = package_sources(codename)?;
+    ensure!(!sources.is_empty(), "apt has no source of packages for {codename}");
+    let mut debootstrap = Command::new("mmdebstrap");
+    debootstrap.args(["--quiet", "--variant=minbase", "--skip=cleanup/apt/lists"]).arg(format!("--include={}", ASKED_FOR.join(",")));
+    workspace::run(debootstrap.arg(codename).arg(root).args(sources)).map(drop)
+}
+
+/// The files that name this machine's sources of the release's packages.
+fn package_sources(codename: &str) -> Result<Vec<PathBuf>> {
+    let further = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = [PathBuf::from("/etc/apt/sources.list")].into_iter().chain(further).filter(|file| file.is_file());
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        if text.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace).any(|word| word == codename) {
+            found.push(file);
+        }
+    }
+    Ok(found)
+}
+
+/// Checks that `cargo xtask test` finds in the root exactly what is missing, and that apt would install it.
+fn check_packages(root: &Path) -> Result<()> {
+    let xtask = env::current_exe().context("finding xtask itself")?;
+    let listed = enter(root, &format!("'{}' packages", xtask.display()))?;
+    let listed: BTreeSet<&str> = listed.lines().collect();
+    let is_asked_for = |package: &&Package| ASKED_FOR.contains(&package.name);
+    let wanted: BTreeSet<&str> = NEEDED.iter().filter(|package| !is_asked_for(package)).map(|package| package.name).collect();
+    ensure!(listed == wanted, "missing in a fresh system are {wanted:?}, and the tests find {listed:?}");
+    let names: Vec<&str> = listed.into_iter().collect();
+    let plan = enter(root, &format!("apt-get install --simulate --no-install-recommends {}", names.join(" ")))?;
+    let installed: BTreeSet<&str> = plan.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next()).collect();
+    if let Some(name) = names.iter().find(|name| !installed.contains(*name)) {
+        bail!("apt would not install {name} in a fresh system: {plan}");
+    }
+    println!("== in a fresh system: {} packages would be installed for the tests, {} with what they need", names.len(), installed.len());
+    Ok(())
+}
+
+/// The README's first command, without its comment.
+fn first_command(readme: &str) -> Result<String> {
+    let line =
+        readme.lines().find(|line| line.starts_with(FIRST_COMMAND)).with_context(|| format!("README.md has no `{FIRST_COMMAND}`"))?;
+    Ok(line.split("  #").next().unwrap_or(line).trim_end().to_owned())
+}
+
+/// Runs a command of the shell in the root, in the repository; returns its standard output.
+fn enter(root: &Path, command: &str) -> Result<String> {
+    let home = PathBuf::from(env::var_os("HOME").context("HOME is not set")?);
+    let [cargo, rustup] = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
+        .map(|(name, folder)| env::var_os(name).map_or_else(|| home.join(folder), PathBuf::from));
+    let repository = workspace::root();
+    let mut enter = Command::new("unshare");
+    enter.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]).arg(root);
+    enter.arg(format!("cd '{}' && {command}", repository.display())).args([&repository, &cargo, &rustup, &workspace::target()]);
+    // What a fresh system has of variables; the registry's files are here already.
+    enter.env_clear().env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", cargo.join("bin").display()));
+    enter.envs([("HOME", "/root"), ("LANG", "C.UTF-8"), ("CARGO_NET_OFFLINE", "true")]);
+    enter.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).env("CARGO_TARGET_DIR", workspace::target());
+    let output = enter.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting unshare")?;
+    ensure!(output.status.success(), "`{command}` failed in a fresh system ({})", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_command_is_the_readmes() {
+        let readme = fs::read_to_string(workspace::root().join("README.md")).expect("there is one");
+        let command = first_command(&readme).expect("it has a first command");
+        assert!(command.starts_with("cargo run --release -- run -- ") && command.contains(HELLO) && !command.contains('#'), "{command}");
+    }
+}
