@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The project's own tools, called as `cargo xtask NAME`.
 
-mod fuzz;
 mod fresh;
+mod fuzz;
 mod hardware;
 mod packages;
 mod sources;
