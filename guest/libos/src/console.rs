@@ -14,7 +14,7 @@ use crate::signals::info::Info;
 use crate::system::System;
 use crate::terminal::input::{Effects, TYPED_MAX};
 use crate::terminal::settings::local;
-use crate::terminal::{Patience, Terminal, TerminalName};
+use crate::terminal::{Patience, PtyId, Terminal, TerminalName};
 use crate::wait::Channel;
 
 /// Nanoseconds of the unit in which a terminal's settings give times.
@@ -72,8 +72,12 @@ impl System {
             return;
         }
         let mut bytes = [0; PIECE];
-        while self.terminal.input.has_room(&self.terminal.settings) && !self.terminal.ended {
-            match console::take(&mut bytes) {
+        while !self.terminal.ended {
+            let room = self.terminal.input.room(&self.terminal.settings).min(PIECE);
+            if room == 0 {
+                break;
+            }
+            match console::take(&mut bytes[..room]) {
                 None => break,
                 Some(0) => self.terminal.ended = true,
                 Some(length) => {
@@ -114,11 +118,10 @@ impl System {
             let Patience { wanted, time } = terminal.patience(room, done > 0);
             let typed = terminal.read((room - done).min(TYPED_MAX as u64) as usize);
             let is_end = typed.as_ref().is_some_and(Vec::is_empty);
-            let piece = typed.unwrap_or_default();
-            if let (TerminalName::Pseudo(id), false) = (name, piece.is_empty()) {
-                self.files.ptys.get_mut(id)?.note_read();
-                self.wake(channel);
+            if typed.is_some() {
+                self.has_read_terminal(name);
             }
+            let piece = typed.unwrap_or_default();
             write_to(&left, &piece)?;
             skip(&mut left, piece.len() as u64);
             done += piece.len() as u64;
@@ -140,6 +143,26 @@ impl System {
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Goes on after a terminal's input was read, dropped, or is to be read otherwise: keys that waited for room are typed, and whoever waits looks again.
+    pub fn has_read_terminal(&mut self, name: TerminalName) {
+        if let TerminalName::Pseudo(id) = name {
+            self.type_waiting(id);
+        }
+        self.wake(name.input());
+    }
+
+    /// Types what a master has written, as far as the terminal has room.
+    pub fn type_waiting(&mut self, id: PtyId) {
+        while let Ok(pty) = self.files.ptys.get_mut(id)
+            && let Some(Effects { echo, signals }) = pty.type_waiting()
+        {
+            if !echo.is_empty() {
+                pty.show(&echo);
+            }
+            signals.into_iter().for_each(|signal| self.raise_at(TerminalName::Pseudo(id), signal));
         }
     }
 

@@ -4,10 +4,14 @@
 use pando_abi::limits::MAX_SPACES;
 
 use crate::errno::Errno;
+use crate::signals::Signal;
+use crate::user::NANOSECONDS;
 
 const UNLIMITED: u64 = u64::MAX;
 /// How many resources there are.
 const RESOURCES: usize = 16;
+/// Seconds that a process may use the CPU.
+const CPU: u64 = 0;
 /// Bytes that the stack may grow to.
 const STACK: u64 = 3;
 /// Bytes that it may grow to if nobody says otherwise.
@@ -72,6 +76,24 @@ impl Limits {
         self.0[STACK as usize].current
     }
 
+    /// When a process is to be told, or ended, because it has used the CPU for so long, in nanoseconds of that. `None`: never.
+    #[must_use]
+    pub fn cpu(&self) -> Option<u64> {
+        let Limit { current, .. } = self.0[CPU as usize];
+        (current != UNLIMITED).then(|| current.saturating_mul(NANOSECONDS))
+    }
+
+    /// The signal for a process that has used the CPU for so many nanoseconds. It is told every second, and ended at the end.
+    pub fn spend(&mut self, used: u64) -> Option<Signal> {
+        let due = self.cpu().filter(|due| *due <= used)?;
+        let limit = &mut self.0[CPU as usize];
+        if limit.most != UNLIMITED && limit.most.saturating_mul(NANOSECONDS) <= used {
+            return Some(Signal::KILL);
+        }
+        limit.current = (due / NANOSECONDS).saturating_add(1);
+        Some(Signal::XCPU)
+    }
+
     /// Sets the limit of a resource.
     ///
     /// # Errors
@@ -92,8 +114,20 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILES, Limit, Limits};
+    use super::{CPU, FILES, Limit, Limits};
     use crate::errno::Errno;
+    use crate::signals::Signal;
+
+    #[test]
+    fn a_process_is_told_every_second_and_ended_at_the_end() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut limits = Limits::default();
+        assert_eq!((limits.cpu(), limits.spend(u64::MAX)), (None, None));
+        assert_eq!(limits.set(CPU, Limit { current: 1, most: 3 }, false), Ok(()));
+        assert_eq!((limits.spend(SECOND - 1), limits.spend(SECOND)), (None, Some(Signal::XCPU)));
+        assert_eq!((limits.cpu(), limits.spend(SECOND)), (Some(2 * SECOND), None));
+        assert_eq!((limits.spend(2 * SECOND), limits.spend(3 * SECOND)), (Some(Signal::XCPU), Some(Signal::KILL)));
+    }
 
     #[test]
     fn limits_go_down_and_for_root_up() {

@@ -189,6 +189,8 @@ impl Process {
             usage: Usage::default(),
             auxiliary: self.auxiliary.clone(),
             limits: self.limits,
+            scheduling: self.scheduling.inherited(),
+            settings: self.settings.inherited(),
             ..*self
         }
     }

@@ -148,8 +148,21 @@ impl System {
 
     /// Gives shared memory that is contested the running process's permissions.
     pub(crate) fn settle_shared(&mut self) {
-        for (piece, mapped) in self.others.contested.all() {
-            for (part, own) in self.memory.pieces(piece) {
+        if let Some(all) = everything().filter(|_| self.others.contested.count() > 0) {
+            self.settle_shared_in(all);
+        }
+    }
+
+    /// The same in a range. What the process does not have, and others do, is out of its reach.
+    pub(crate) fn settle_shared_in(&mut self, range: PageRange) {
+        for (piece, mapped) in self.others.contested.pieces(range) {
+            let mut wanted = self.memory.pieces(piece);
+            if mapped.backing.node().is_none() {
+                let hidden = Region { permissions: Permissions::NONE, ..mapped };
+                let gaps = gaps(piece, &wanted);
+                wanted.extend(gaps.into_iter().map(|gap| (gap, hidden)));
+            }
+            for (part, own) in wanted {
                 if own.permissions == mapped.permissions || own.backing.is_nothing() {
                     continue;
                 }
@@ -293,10 +306,24 @@ impl System {
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
         for part in self.memory.again.take(range) {
             self.before_unmap(part);
+            let had = shared_part(part).map(|shared| self.memory.pieces(shared)).unwrap_or_default();
             self.leave_shared(part);
             self.memory.unmap(part)?;
+            self.conceal(&had);
         }
         Ok(())
+    }
+
+    /// Takes what the running process had, and others still share, out of its reach.
+    pub(crate) fn conceal(&mut self, had: &[(PageRange, Region)]) {
+        for &(piece, region) in had.iter().filter(|(_, region)| region.backing.node().is_none() && !region.backing.is_nothing()) {
+            for (part, _) in self.others.shared.pieces(piece) {
+                for uncontested in gaps(part, &self.others.contested.pieces(part)) {
+                    self.others.contested.put(uncontested, region);
+                }
+                self.settle_shared_in(part);
+            }
+        }
     }
 
     /// Gives up what the running process has in a range; what others share stays where it is.

@@ -23,6 +23,7 @@ use pando_abi::{Event, EventSet, Registers, SpaceIndex};
 use pando_rt::hypercall::{NO_DEADLINE, exit};
 use pando_rt::{clock, console, events, registers};
 
+use crate::credentials::Credentials;
 use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::files::Files;
@@ -132,7 +133,22 @@ impl System {
         {
             own.descriptors_max = limit.current;
         }
+        self.watch_timers();
         Ok(())
+    }
+
+    /// Who the running thread is, to be changed: that changes for no other thread of its process.
+    pub fn own_credentials(&mut self) -> &mut Credentials {
+        if self.process.threads.len() > 1 && self.thread.who.is_none() {
+            let threads: Vec<ThreadNumber> = self.process.threads.iter().copied().collect();
+            for number in threads {
+                let who = self.files.own.who.clone();
+                if let Some(thread) = self.thread_of_mut(number) {
+                    thread.who = Some(who);
+                }
+            }
+        }
+        &mut self.files.own.who
     }
 
     /// The user that the running process is.
@@ -153,6 +169,12 @@ impl System {
             return Some(&mut self.process);
         }
         self.others.processes.get_mut(&number).map(|process| &mut **process)
+    }
+
+    /// The process that has a number, or one of whose threads has it.
+    #[must_use]
+    pub fn process_named(&self, number: u32) -> Option<ProcessNumber> {
+        self.process_of(number).map(|process| process.number).or_else(|| self.thread_of(number).map(|thread| thread.process))
     }
 
     /// The numbers of the processes of which something is true, in order.
@@ -284,7 +306,9 @@ impl System {
         let others = self.others.processes.values();
         // Who does not run uses no CPU: those of CPU time are watched when it is its turn.
         let theirs = others.filter_map(|process| process.timers.next_by_clock()).min();
-        self.others.timers_due = self.process.timers.next(now).into_iter().chain(theirs).chain(self.files.timers.next()).min();
+        let limit = self.process.limits.cpu().map(|limit| now.clock_at(limit));
+        let own = self.process.timers.next(now).into_iter().chain(limit);
+        self.others.timers_due = own.chain(theirs).chain(self.files.timers.next()).min();
         self.arm();
     }
 
@@ -348,6 +372,7 @@ impl System {
             if let Some(process) = self.process_of_mut(number) {
                 let cpu = if number == running { now.cpu } else { process.usage.own };
                 process.timers.expire(Moment { clock: now.clock, cpu }, &mut |info| sent.push(info));
+                sent.extend(process.limits.spend(cpu).map(Info::kernel));
             }
             for info in sent {
                 // One that finds no room is lost, as on Linux.

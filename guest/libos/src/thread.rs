@@ -8,6 +8,7 @@ use pando_abi::SavedContext;
 use pando_rt::thread_base;
 use pando_rt::vector::State as VectorState;
 
+use crate::credentials::Credentials;
 use crate::ipc::semaphores::Operation;
 use crate::jobs::orders::Wanted;
 use crate::process::{NAME, ProcessNumber};
@@ -91,6 +92,8 @@ pub struct Thread {
     pub operations: Vec<Operation>,
     /// How late its waiting may end.
     pub slack: Slack,
+    /// Who it is while it does not run, if threads of its process are or were different ones; then all have it.
+    pub who: Option<Credentials>,
     /// Nanoseconds of the CPU that it has used before its present turn.
     pub used: u64,
 }
@@ -115,6 +118,7 @@ impl Thread {
             futex_lock: None,
             operations: Vec::new(),
             slack: Slack::default(),
+            who: None,
             used: 0,
         }
     }

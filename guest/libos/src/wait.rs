@@ -29,6 +29,8 @@ pub enum Channel {
     Queue(u32),
     /// A queue of POSIX's messages has changed.
     Messages(u32),
+    /// A message has come to this queue of POSIX's. Those on this channel take it, and nobody else is told of it.
+    Receivers(u32),
     /// A lock was given up.
     Locks,
     /// Something has happened that somebody watches.

@@ -65,7 +65,7 @@ fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
         for _ in 0..3 {
             let bytes = number.to_le_bytes();
             let mut give = giving(&bytes);
-            let sending = Sending { length: bytes.len(), beside: Beside::default(), urgent: false, give: &mut give };
+            let sending = Sending { length: bytes.len(), beside: Beside::default(), urgent: false, more: false, give: &mut give };
             assert_eq!(sockets.send(client, &Destination::Internet(PORT), sending), Ok(bytes.len()));
         }
     }

@@ -215,7 +215,7 @@ impl Twins {
             rest = left;
             piece.len()
         };
-        let sending = Sending { length: bytes.len(), beside: Beside::default(), urgent: false, give: &mut give };
+        let sending = Sending { length: bytes.len(), beside: Beside::default(), urgent: false, more: false, give: &mut give };
         ours(self.sockets.send(id, to, sending), |count| count.to_le_bytes().to_vec())
     }
 

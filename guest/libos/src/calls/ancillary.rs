@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use pando_rt::{clock, user as memory};
 
+use crate::credentials::capabilities::{SETGID, SETUID, SYS_ADMIN};
 use crate::errno::Errno;
 use crate::files::socket::notices::{Told, shown};
 use crate::files::socket::options::level;
@@ -84,7 +85,9 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: Who) -> Re
         let payload = Room { start: address.wrapping_add(HEADER as u64), length: length - HEADER as u64 };
         match (family, of, kind) {
             (Family::Unix, level::SOCKET, RIGHTS) => pass(system, &mut beside, payload)?,
-            (Family::Unix, level::SOCKET, CREDENTIALS) if payload.length == WHO as u64 => beside.who = said(system, payload)?,
+            (Family::Unix, level::SOCKET, CREDENTIALS) if payload.length == WHO as u64 => {
+                (beside.who, beside.is_said) = (said(system, payload)?, true);
+            }
             (Family::Unix, level::SOCKET, _) => return Err(Errno::EINVAL),
             (Family::Internet6, level::IPV6, ipv6::HOPLIMIT) | (Family::Internet4, level::IP, ip::TTL) => {
                 beside.packet.hops = Some(number(payload, -1, 255)?);
@@ -124,8 +127,11 @@ fn said(system: &System, payload: Room) -> Result<Who, Errno> {
     let [number, user, group] = [0, 4, 8].map(|offset| word32(payload.start.wrapping_add(offset)));
     let said = Who { process: number?, user: user?, group: group? };
     let credentials = &system.files.own.who;
-    let is_true = said.process == system.process.number && credentials.user.has(said.user) && credentials.group.has(said.group);
-    if is_true || credentials.is_root() { Ok(said) } else { Err(Errno::EPERM) }
+    let may = |is_true: bool, capability| is_true || credentials.is_capable(capability);
+    let all = may(said.process == system.process.number, SYS_ADMIN)
+        && may(credentials.user.has(said.user), SETUID)
+        && may(credentials.group.has(said.group), SETGID);
+    if all { Ok(said) } else { Err(Errno::EPERM) }
 }
 
 /// Writes part after part, as far as there is room.

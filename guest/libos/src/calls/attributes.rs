@@ -4,6 +4,7 @@
 use pando_rt::clock;
 
 use crate::credentials::WRITE;
+use crate::credentials::capabilities::{CHOWN, FSETID};
 use crate::erofs::Time;
 use crate::errno::Errno;
 use crate::files::inotify::event;
@@ -66,7 +67,7 @@ fn set_permissions(system: &mut System, place: Place, mode: u64) -> Result<u64, 
         return Err(Errno::EOPNOTSUPP);
     }
     let mut permissions = (mode & 0o7777) as u16;
-    if !files.own.who.is_root() && !files.own.who.is_in(status.gid) {
+    if !files.own.who.is_capable(FSETID) && !files.own.who.is_in(status.gid) {
         permissions &= !SET_GROUP;
     }
     files.owner_mut(place, now())?.permissions = permissions;
@@ -113,7 +114,7 @@ fn set_owner(system: &mut System, place: Place, user: u32, group: u32) -> Result
     let who = &files.own.who;
     let same_user = user == SAME || user == status.uid && who.owns(status.owner());
     let own_group = group == SAME || who.owns(status.owner()) && (group == status.gid || who.is_in(group));
-    let may = who.is_root() || same_user && own_group;
+    let may = who.is_capable(CHOWN) || same_user && own_group;
     if !may {
         return Err(Errno::EPERM);
     }

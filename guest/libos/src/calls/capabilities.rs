@@ -61,7 +61,7 @@ pub fn capset(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, 
             *set |= u64::from(word32(data.wrapping_add(((half * 3 + at) * 4) as u64))?) << (half * 32);
         }
     }
-    system.files.own.who.capabilities.set(sets.map(known))?;
+    system.own_credentials().capabilities.set(sets.map(known))?;
     Ok(0)
 }
 

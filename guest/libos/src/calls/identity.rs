@@ -8,6 +8,7 @@ use pando_rt::user::write;
 use pando_rt::{clock, registers, thread_base};
 
 use crate::credentials::Roles;
+use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::limits::Limit;
 use crate::system::System;
@@ -67,8 +68,9 @@ pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]
     };
     let process = system.process_of(number).ok_or(Errno::ESRCH)?;
     let (own, theirs) = (&system.files.own.who, &system.files.of(number).ok_or(Errno::ESRCH)?.who);
-    let is_same = theirs.user == Roles::all(own.user.real) && theirs.group == Roles::all(own.group.real);
-    if number != system.process.number && !is_same && !own.is_root() {
+    let is = |theirs: Roles, own: Roles| Roles { file: own.real, ..theirs } == Roles::all(own.real);
+    let is_same = is(theirs.user, own.user) && is(theirs.group, own.group);
+    if number != system.process.number && !is_same && !own.is_capable(SYS_RESOURCE) {
         return Err(Errno::EPERM);
     }
     let before = process.limits.get(resource)?;

@@ -157,7 +157,7 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
         return system.write_console(stream, ranges);
     }
     match (&file.kind, file.writable(), offset) {
-        (&Kind::Master(id, _), true, None) => return pseudo::write(system, id, fd, ranges, waits),
+        (&Kind::Master(id, _), true, None) => return pseudo::write(system, id, ranges, waits),
         (&Kind::Slave(id, _), true, None) => return pseudo::write_slave(system, id, ranges, waits),
         _ => {}
     }
@@ -183,7 +183,11 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
                 system.thread.call.done = done;
                 return Err(Errno::WAITS);
             }
-            Err(Errno::EPIPE) => return if done > 0 { Ok(done) } else { Err(system.broken_pipe()) },
+            Err(Errno::EPIPE) => {
+                // The signal is sent although some bytes were written, as on Linux.
+                let error = system.broken_pipe();
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return Err(error),
         }

@@ -22,6 +22,7 @@ const MAP_SHARED_VALIDATE: u64 = 3;
 const MAP_TYPE: u64 = 0xf;
 const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_GROWSDOWN: u64 = 0x100;
 const MAP_DENYWRITE: u64 = 0x800;
 const MAP_NORESERVE: u64 = 0x4000;
 const MAP_STACK: u64 = 0x2_0000;
@@ -124,6 +125,7 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
 /// What zero memory is mapped as.
 fn zero_memory(flags: u64) -> Backing {
     match flags & MAP_TYPE {
+        MAP_PRIVATE if flags & MAP_GROWSDOWN != 0 => Backing::Downward,
         MAP_PRIVATE if flags & MAP_STACK != 0 => Backing::Stack,
         MAP_PRIVATE => Backing::Anonymous,
         _ => Backing::Shared,
@@ -174,6 +176,7 @@ fn shared_place(system: &System, file: Mappable, bytes: u64, offset: u64) -> Opt
 /// Checks that flags say of one kind that a mapping is.
 fn check_kind(flags: u64) -> Result<(), Errno> {
     match flags & MAP_TYPE {
+        MAP_SHARED if flags & MAP_GROWSDOWN != 0 && flags & MAP_ANONYMOUS != 0 => Err(Errno::EINVAL),
         MAP_SHARED | MAP_PRIVATE => Ok(()),
         MAP_SHARED_VALIDATE if flags & MAP_ANONYMOUS != 0 => Err(Errno::EINVAL),
         MAP_SHARED_VALIDATE if flags & !MAP_KNOWN != 0 => Err(Errno::EOPNOTSUPP),

@@ -27,12 +27,12 @@ mod flag {
     pub const TRUNC: u32 = 0x20;
     /// Never wait.
     pub const DONTWAIT: u32 = 0x40;
-    /// Datagrams end a record.
-    pub const EOR: u32 = 0x80;
     /// Wait until everything is there.
     pub const WAITALL: u32 = 0x100;
     /// Errors that were queued.
     pub const ERRQUEUE: u32 = 0x2000;
+    /// More follows, that belongs to it.
+    pub const MORE: u32 = 0x8000;
     /// No signal where nobody reads.
     pub const NOSIGNAL: u32 = 0x4000;
     /// Wait for the first of several messages only.
@@ -127,7 +127,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     let id = system.files.socket(fd)?;
     let waits = system.files.look(fd)?.waits() && flags & flag::DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
-    let urgent = flags & flag::OOB != 0;
+    let (urgent, more) = (flags & flag::OOB != 0, flags & flag::MORE != 0);
     if urgent && !socket.is_tcp() {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -148,9 +148,11 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
             let files = &mut system.files;
             let mut cursor = Cursor::new(ranges, done as u64);
             let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
-            let beside = Beside { files: passed.clone(), who: beside.who, packet: beside.packet };
+            // What is sent before somebody asks who sends it does not say so.
+            let who = if beside.is_said || files.sockets.tells_sender(id, &to) { beside.who } else { Who::NOBODY };
+            let beside = Beside { files: passed.clone(), who, is_said: beside.is_said, packet: beside.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
-            let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, give: &mut give })?;
+            let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, more, give: &mut give })?;
             if family == Family::Unix && (sent > 0 || style != Style::Stream) {
                 files.hold(&passed);
             }
@@ -318,8 +320,6 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
     let header = Header::read(at)?;
     let received = receive(system, fd, &header.ranges, flags)?;
     let id = system.files.socket(fd)?;
-    let socket = system.files.sockets.get(id)?;
-    let (family, style) = (socket.family, socket.style);
     if flags & flag::PEEK != 0 {
         system.files.hold(&received.files);
     }
@@ -329,9 +329,6 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
     }
     if received.told.is_some() {
         told_flags |= flag::ERRQUEUE;
-    }
-    if style == Style::Packets && received.whole > 0 && family == Family::Unix {
-        told_flags |= flag::EOR;
     }
     if header.name != 0 {
         let name = sender(system, fd, &received)?;

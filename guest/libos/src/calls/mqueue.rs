@@ -7,9 +7,10 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
+use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
-use crate::files::mqueue::{Listener, MessageQueue, MessageQueueId};
+use crate::files::mqueue::{COOKIE, Fate, Listener, MessageQueue, MessageQueueId, Notice};
 use crate::files::tree::node::Owner;
 use crate::files::{Kind, OpenFile, flag};
 use crate::signals::Signal;
@@ -62,7 +63,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
         None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
         None => {
             let (count, bytes) = given.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
-            let (count_max, bytes_max) = if who.is_root() { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
+            let (count_max, bytes_max) = if who.is_capable(SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
             if !(1..=count_max).contains(&count) || !(1..=bytes_max).contains(&bytes) {
                 return Err(Errno::EINVAL);
             }
@@ -98,6 +99,7 @@ fn deadline(timeout: u64) -> Result<u64, Errno> {
 fn attempt<T>(
     system: &mut System,
     id: MessageQueueId,
+    on: Channel,
     waits: bool,
     deadline: u64,
     mut what: impl FnMut(&mut MessageQueue) -> Result<T, Errno>,
@@ -109,7 +111,7 @@ fn attempt<T>(
     if !waits {
         return ready(system).unwrap_or(Err(Errno::EAGAIN));
     }
-    system.wait(&[Channel::Messages(id.number())], deadline, ready)?.unwrap_or(Err(Errno::ETIMEDOUT))
+    system.wait(&[on], deadline, ready)?.unwrap_or(Err(Errno::ETIMEDOUT))
 }
 
 /// `mq_timedsend(fd, message, size, priority, timeout)`.
@@ -131,18 +133,28 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
     }
     let mut message = alloc::vec![0; bytes as usize];
     user::read(address, &mut message)?;
-    attempt(system, id, waits, deadline, |queue| queue.send(message.clone(), priority as u32))?;
-    let is_awaited = !system.waiters_on(Channel::Messages(id.number())).is_empty();
+    attempt(system, id, Channel::Messages(id.number()), waits, deadline, |queue| queue.send(message.clone(), priority as u32))?;
+    let is_awaited = !system.waiters_on(Channel::Receivers(id.number())).is_empty();
     let queue = system.files.queues.get_mut(id)?;
     // Who waits for it takes it, and nobody else is told.
     let listener = if queue.count() == 1 && !is_awaited { queue.listener.take() } else { None };
-    if let Some(Listener { process, signal: Some((signal, value)) }) = listener {
-        let info = Info::sent(signal, code::MESSAGE, system.process.number, system.user()).with_value(value);
-        // One that finds no room is lost, as on Linux.
-        let _ = system.send(process, info);
+    match listener {
+        Some(Listener { process, notice: Notice::Signal(signal, value) }) => {
+            let info = Info::sent(signal, code::MESSAGE, system.process.number, system.user()).with_value(value);
+            // One that finds no room is lost, as on Linux.
+            let _ = system.send(process, info);
+        }
+        Some(Listener { notice: Notice::Socket(socket, cookie), .. }) => system.files.tell_by_socket(socket, cookie, Fate::Message),
+        _ => {}
     }
-    system.wake(Channel::Messages(id.number()));
+    wake_all(system, id);
     Ok(0)
+}
+
+/// Wakes all who wait for a queue to change.
+fn wake_all(system: &mut System, id: MessageQueueId) {
+    system.wake(Channel::Messages(id.number()));
+    system.wake(Channel::Receivers(id.number()));
 }
 
 /// `mq_timedreceive(fd, message, size, priority, timeout)`.
@@ -157,8 +169,8 @@ pub fn mq_timedreceive(system: &mut System, [fd, address, room, priority, timeou
     if room < system.files.queues.get(id)?.bytes_max {
         return Err(Errno::EMSGSIZE);
     }
-    let (found, message) = attempt(system, id, waits, deadline, MessageQueue::receive)?;
-    system.wake(Channel::Messages(id.number()));
+    let (found, message) = attempt(system, id, Channel::Receivers(id.number()), waits, deadline, MessageQueue::receive)?;
+    wake_all(system, id);
     // Who has no room for it has lost it, as on Linux.
     if priority != 0 {
         set_word32(priority, found)?;
@@ -171,14 +183,21 @@ pub fn mq_timedreceive(system: &mut System, [fd, address, room, priority, timeou
 pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, Errno> {
     const SIGNAL: u32 = 0;
     const NOTHING: u32 = 1;
+    const THREAD: u32 = 2;
     let wanted = if event == 0 {
         None
     } else {
         let [value, kind] = words(event)?;
         match (kind >> 32) as u32 {
-            SIGNAL => Some(Some((Signal::from_number(u64::from(kind as u32))?, value))),
-            NOTHING => Some(None),
-            // With a thread it goes through a socket of the system's own kind.
+            // Number 0 is no signal, and none is sent.
+            SIGNAL if kind as u32 == 0 => Some(Notice::Nothing),
+            SIGNAL => Some(Notice::Signal(Signal::from_number(u64::from(kind as u32))?, value)),
+            NOTHING => Some(Notice::Nothing),
+            THREAD => {
+                let mut cookie = [0; COOKIE];
+                user::read(value, &mut cookie)?;
+                Some(Notice::Socket(system.files.notice_socket(u64::from(kind as u32))?, cookie))
+            }
             _ => return Err(Errno::EINVAL),
         }
     };
@@ -186,11 +205,9 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
     let id = system.files.message_queue(fd)?;
     let queue = system.files.queues.get_mut(id)?;
     match wanted {
-        None => {
-            queue.listener.take_if(|listener| listener.process == process);
-        }
+        None => system.files.stop_listening(id, process),
         Some(_) if queue.listener.is_some() => return Err(Errno::EBUSY),
-        Some(signal) => queue.listener = Some(Listener { process, signal }),
+        Some(notice) => queue.listener = Some(Listener { process, notice }),
     }
     Ok(0)
 }

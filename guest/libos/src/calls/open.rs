@@ -236,7 +236,7 @@ pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<
     }
     let files = &mut system.files;
     let permissions = if flags & NO_EXECUTE != 0 { 0o666 } else { 0o777 };
-    let owner = Owner { uid: files.own.who.user.effective, gid: files.own.who.group.effective, permissions };
+    let owner = Owner { uid: files.own.who.user.file, gid: files.own.who.group.file, permissions };
     let root = files.tree.root();
     let id = files.nameless(root, owner, time(clock::wall()))?;
     files.tree.node_mut(id)?.content_mut()?.seals = Some(match flags {

@@ -2,6 +2,7 @@
 //! System calls on processes that are files.
 
 use super::signals::{given, may_send};
+use crate::credentials::capabilities::SYS_PTRACE;
 use crate::errno::Errno;
 use crate::files::flag;
 use crate::files::tree::Place;
@@ -80,7 +81,7 @@ pub fn pidfd_getfd(system: &mut System, [fd, other, flags, ..]: [u64; 6]) -> Res
     }
     let own = &system.files.own.who;
     let is_other_users = system.files.of(process).is_some_and(|other| [other.who.user, other.who.group] != [own.user, own.group]);
-    if is_other_users && !own.is_root() {
+    if is_other_users && !own.is_capable(SYS_PTRACE) {
         return Err(Errno::EPERM);
     }
     system.files.take_descriptor(process, u64::from(other as u32))

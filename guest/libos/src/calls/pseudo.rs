@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::files::{OpenFile, flag};
 use crate::signals::Signal;
 use crate::system::System;
-use crate::terminal::input::{Effects, TYPED_MAX};
+use crate::terminal::input::TYPED_MAX;
 use crate::terminal::settings::local;
 use crate::terminal::{PtyId, TerminalName};
 use crate::user::{set_word32, word32};
@@ -54,6 +54,8 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
             pty.drop_shown();
             system.wake(Channel::Terminal(id.0));
         }
+        // What it has written is typed already.
+        TCFLSH if argument == 1 => {}
         TIOCSIG => {
             let signal = Signal::from_number(argument)?;
             system.raise_at(name, signal);
@@ -91,30 +93,45 @@ pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits
     Ok(taken.len() as u64)
 }
 
-/// Types at a terminal, as far as there is room.
+/// Types at a terminal. What it has no room for is typed later.
 ///
 /// # Errors
 /// `EAGAIN`, `EFAULT`; `ERESTART`: a signal came first.
-pub fn write(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+pub fn write(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
     /// Bytes that are typed at a time.
     const PIECE: usize = TYPED_MAX / 4;
-    let Some(range) = ranges.iter().find(|range| range.length() > 0) else { return Ok(0) };
-    patiently(system, files(&[fd]), forever(waits), |system| {
-        let terminal = &system.files.ptys.get(id)?.terminal;
-        if terminal.input.has_room(&terminal.settings) { Ok(0) } else { Err(Errno::EAGAIN) }
-    })?;
-    let mut keys = [0; PIECE];
-    let keys = &mut keys[..range.length().min(PIECE as u64) as usize];
-    user::read(range.start(), keys)?;
-    let pty = system.files.ptys.get_mut(id)?;
-    let Effects { echo, signals } = pty.terminal.typed(keys);
-    pty.note_typed();
-    if !echo.is_empty() {
-        pty.show(&echo);
+    // What was written before it had to wait stays written.
+    let mut left = ranges.to_vec();
+    let mut done = system.thread.call.done;
+    skip(&mut left, done);
+    while let Some(range) = left.first().copied() {
+        let room = system.files.ptys.get(id)?.key_room();
+        if room == 0 {
+            return await_room(system, id, done, waits);
+        }
+        let mut keys = [0; PIECE];
+        let part = range.part(0, PIECE.min(room) as u64);
+        let keys = &mut keys[..part.length() as usize];
+        user::read(part.start(), keys)?;
+        system.files.ptys.get_mut(id)?.add_keys(keys);
+        system.type_waiting(id);
+        system.wake(Channel::Terminal(id.0));
+        skip(&mut left, part.length());
+        done += part.length();
     }
-    signals.into_iter().for_each(|signal| system.raise_at(TerminalName::Pseudo(id), signal));
-    system.wake(Channel::Terminal(id.0));
-    Ok(keys.len() as u64)
+    Ok(done)
+}
+
+/// Waits until an end of a pseudo terminal can be written to again, if it waits. What was written is the result of who does not.
+fn await_room(system: &mut System, id: PtyId, done: u64, waits: bool) -> Result<u64, Errno> {
+    if !waits {
+        return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+    }
+    system.thread.call.done = done;
+    match system.wait(&[Channel::Terminal(id.0)], NO_DEADLINE, |_| None::<()>) {
+        Err(Errno::ERESTART) if done > 0 => Ok(done),
+        waits => waits.and(Err(Errno::EAGAIN)),
+    }
 }
 
 /// Writes to a pseudo terminal, as its settings want it; not while somebody holds it back, or nobody reads.
@@ -138,14 +155,7 @@ pub fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: 
             return Err(Errno::EIO);
         }
         if pty.terminal.input.stopped || pty.room() < PIECE * 8 {
-            if !waits {
-                return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
-            }
-            system.thread.call.done = done;
-            return match system.wait(&[Channel::Terminal(id.0)], NO_DEADLINE, |_| None::<()>) {
-                Err(Errno::ERESTART) if done > 0 => Ok(done),
-                waits => waits.and(Err(Errno::EAGAIN)),
-            };
+            return await_room(system, id, done, waits);
         }
         let mut bytes = [0; PIECE];
         let part = range.part(0, PIECE as u64);

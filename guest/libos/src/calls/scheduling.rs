@@ -5,16 +5,13 @@ use alloc::vec::Vec;
 
 use pando_rt::user::read;
 
+use crate::credentials::capabilities::SYS_NICE;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
-use crate::process::scheduling::Scheduling;
+use crate::process::scheduling::{FIFO, RESET_ON_FORK, ROUND_ROBIN, Scheduling};
 use crate::system::System;
 use crate::user::{set_word32, set_words, word32};
 
-const FIFO: u32 = 1;
-const ROUND_ROBIN: u32 = 2;
-/// A flag of policies: children start with the usual one.
-const RESET_ON_FORK: u32 = 0x4000_0000;
 const PRIORITY_MAX: u32 = 99;
 /// The highest and the lowest nice value.
 const NICE: core::ops::RangeInclusive<i32> = -20..=19;
@@ -69,7 +66,7 @@ pub fn getpriority(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u6
 pub fn setpriority(system: &mut System, [which, who, nice, ..]: [u64; 6]) -> Result<u64, Errno> {
     let meant = meant(system, which, who)?;
     let nice = (nice as i32).clamp(*NICE.start(), *NICE.end());
-    if all(system, &meant).any(|scheduling| nice < scheduling.nice) && !system.files.own.who.is_root() {
+    if all(system, &meant).any(|scheduling| nice < scheduling.nice) && !system.files.own.who.is_capable(SYS_NICE) {
         return Err(Errno::EACCES);
     }
     for number in meant {
@@ -112,7 +109,7 @@ fn set_policy(system: &mut System, number: u64, policy: Option<u32>, parameters:
     let priority = word32(parameters)?;
     let policy = policy.unwrap_or(named(system, number)?.policy);
     check_policy(policy, priority)?;
-    if matches!(policy & !RESET_ON_FORK, FIFO | ROUND_ROBIN) && !system.files.own.who.is_root() {
+    if matches!(policy & !RESET_ON_FORK, FIFO | ROUND_ROBIN) && !system.files.own.who.is_capable(SYS_NICE) {
         return Err(Errno::EPERM);
     }
     let scheduling = named(system, number)?;
@@ -189,7 +186,7 @@ pub fn ioprio_set(system: &mut System, [which, who, priority, ..]: [u64; 6]) -> 
     match priority >> CLASS_SHIFT {
         0 if level > 0 => return Err(Errno::EINVAL),
         // Real time is root's.
-        1 if !system.files.own.who.is_root() => return Err(Errno::EPERM),
+        1 if !system.files.own.who.is_capable(SYS_NICE) => return Err(Errno::EPERM),
         0..=3 if priority & 0x1fff < LEVELS => {}
         _ => return Err(Errno::EINVAL),
     }

@@ -44,14 +44,15 @@ pub fn prctl(system: &mut System, [option, argument, second, third, fourth, _]: 
     const GET_NO_HUGE_PAGES: u32 = 42;
     const AMBIENT: u32 = 47;
     const SIGNAL_MAX: u64 = 64;
-    let settings = &mut system.process.settings;
-    let capabilities = &mut system.files.own.who.capabilities;
+    let changes_capabilities = matches!(option as u32, SET_KEEPS | SET_SECURE | DROP_BOUNDING | AMBIENT);
+    let who = if changes_capabilities { system.own_credentials() } else { &mut system.files.own.who };
+    let capabilities = &mut who.capabilities;
     match option as u32 {
         SET_DEATH_SIGNAL if argument > SIGNAL_MAX => return Err(Errno::EINVAL),
-        SET_DEATH_SIGNAL => settings.death_signal = argument as u32,
-        GET_DEATH_SIGNAL => set_word32(argument, settings.death_signal)?,
-        GET_DUMPABLE => return Ok(settings.dumpable.into()),
-        SET_DUMPABLE => settings.dumpable = switch(argument)?,
+        SET_DEATH_SIGNAL => system.process.settings.death_signal = argument as u32,
+        GET_DEATH_SIGNAL => set_word32(argument, system.process.settings.death_signal)?,
+        GET_DUMPABLE => return Ok(system.process.settings.dumpable.into()),
+        SET_DUMPABLE => system.process.settings.dumpable = switch(argument)?,
         GET_KEEPS => return Ok(capabilities.keeps().into()),
         SET_KEEPS => capabilities.set_keeps(switch(argument)?)?,
         SET_NAME => {
@@ -67,12 +68,14 @@ pub fn prctl(system: &mut System, [option, argument, second, third, fourth, _]: 
         AMBIENT => return ambient(capabilities, [argument, second, third, fourth]),
         SET_TIMER_SLACK => system.thread.slack.set(argument),
         GET_TIMER_SLACK => return Ok(system.thread.slack.nanoseconds()),
-        SET_SUBREAPER => settings.is_subreaper = argument != 0,
-        GET_SUBREAPER => set_word32(argument, settings.is_subreaper.into())?,
-        SET_NO_NEW_PRIVILEGES if [argument, second, third, fourth] == [1, 0, 0, 0] => settings.no_new_privileges = true,
-        GET_NO_NEW_PRIVILEGES if [argument, second, third, fourth] == [0; 4] => return Ok(settings.no_new_privileges.into()),
-        SET_NO_HUGE_PAGES if [second, third, fourth] == [0; 3] => settings.no_huge_pages = argument != 0,
-        GET_NO_HUGE_PAGES if [argument, second, third, fourth] == [0; 4] => return Ok(settings.no_huge_pages.into()),
+        SET_SUBREAPER => system.process.settings.is_subreaper = argument != 0,
+        GET_SUBREAPER => set_word32(argument, system.process.settings.is_subreaper.into())?,
+        SET_NO_NEW_PRIVILEGES if [argument, second, third, fourth] == [1, 0, 0, 0] => system.process.settings.no_new_privileges = true,
+        GET_NO_NEW_PRIVILEGES if [argument, second, third, fourth] == [0; 4] => {
+            return Ok(system.process.settings.no_new_privileges.into());
+        }
+        SET_NO_HUGE_PAGES if [second, third, fourth] == [0; 3] => system.process.settings.no_huge_pages = argument != 0,
+        GET_NO_HUGE_PAGES if [argument, second, third, fourth] == [0; 4] => return Ok(system.process.settings.no_huge_pages.into()),
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)

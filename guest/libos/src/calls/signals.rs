@@ -7,6 +7,7 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
+use crate::credentials::capabilities::KILL;
 use crate::errno::Errno;
 use crate::process::{FIRST, ProcessNumber};
 use crate::signals::action::{ACTION_WORDS, Action, Disposition};
@@ -108,7 +109,7 @@ pub(super) fn may_send(system: &System, to: ProcessNumber, signal: u64) -> bool 
     let who = &system.files.own.who;
     let Some(other) = system.files.of(to) else { return true };
     let same_session = || system.process_of(to).is_some_and(|process| process.session == system.process.session);
-    who.is_root()
+    who.is_capable(KILL)
         || [who.user.real, who.user.effective].iter().any(|user| [other.who.user.real, other.who.user.saved].contains(user))
         || signal as u32 == u32::from(Signal::CONT.0) && same_session()
 }
@@ -120,7 +121,7 @@ pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, 
         0 => system.processes_where(|process| process.group == system.process.group),
         -1 => system.processes_where(|process| process.number != own && process.number != FIRST),
         target if target < 0 => system.processes_where(|process| process.group == target.unsigned_abs()),
-        target => system.processes_where(|process| process.number == target.unsigned_abs()),
+        target => system.process_named(target.unsigned_abs()).into_iter().collect(),
     };
     if targets.is_empty() {
         return Err(Errno::ESRCH);
@@ -186,9 +187,9 @@ pub(super) fn given(system: &System, to: ProcessNumber, signal: u64, information
 
 /// `rt_sigqueueinfo(process, signal, information)`.
 pub fn rt_sigqueueinfo(system: &mut System, [target, signal, information, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let to = target as u32;
-    let info = given(system, to, signal, information)?;
-    system.process_of(to).ok_or(Errno::ESRCH)?;
+    let named = system.process_named(target as u32);
+    let info = given(system, named.unwrap_or(target as u32), signal, information)?;
+    let to = named.ok_or(Errno::ESRCH)?;
     if !may_send(system, to, signal) {
         return Err(Errno::EPERM);
     }

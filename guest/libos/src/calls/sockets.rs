@@ -340,6 +340,9 @@ fn set_heard(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usiz
     Ok(true)
 }
 
+/// The option of UDP that lets a datagram wait for more.
+const CORK: u32 = 1;
+
 /// `setsockopt(fd, level, option, value, length)`.
 pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6]) -> Result<u64, Errno> {
     let id = system.files.socket(fd)?;
@@ -405,7 +408,11 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         _ => return Err(Errno::EINVAL),
     };
     let more = if length >= 8 { Some(word32(value.wrapping_add(4))?) } else { None };
-    socket.set_option(of, name, number, more, may_force).map(|()| 0)
+    socket.set_option(of, name, number, more, may_force)?;
+    if (of, name, number) == (level::UDP, CORK, 0) {
+        system.files.sockets.uncork(id)?;
+    }
+    Ok(0)
 }
 
 /// `getsockopt(fd, level, option, value, length)`.

@@ -3,13 +3,13 @@
 
 use pando_rt::clock;
 
-use crate::calls::input_output::{readv, show_written, with_flags, writev};
+use crate::calls::input_output::{readv, show_written, with_flags};
 use crate::calls::patience::{files, forever, patiently};
 use crate::errno::Errno;
 use crate::files::splice::Side;
 use crate::files::{Kind, flag};
 use crate::system::System;
-use crate::user::{RW_MAX, set_words, words};
+use crate::user::{RW_MAX, set_words, vectors as ranges, words};
 
 /// Do not wait for pipes.
 const WITHOUT_WAITING: u64 = 2;
@@ -39,6 +39,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     if target.flags & flag::APPEND != 0 && !to_pipe {
         return Err(Errno::EINVAL);
     }
+    system.files.check_splice(from, to)?;
     let waits = flags & WITHOUT_WAITING == 0 && target.waits() && (source.waits() || from_pipe && !to_pipe);
     let (from_side, to_side) = (Side { fd: from, offset: offset(from_offset)? }, Side { fd: to, offset: offset(to_offset)? });
     if !from_pipe {
@@ -107,13 +108,19 @@ pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) 
     if u64::from(flags as u32) & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    let file = system.files.file(fd)?;
-    if !is_pipe(&file.kind) {
-        return Err(Errno::EBADF);
+    let file = system.files.look(fd)?;
+    let Kind::Pipe(pipe) = file.kind else { return Err(Errno::EBADF) };
+    let waits = flags & WITHOUT_WAITING == 0 && file.waits();
+    if !file.writable() {
+        let added = if waits { 0 } else { flag::NON_BLOCKING };
+        return with_flags(system, fd, added, 0, |system| readv(system, [fd, vectors, count, 0, 0, 0]));
     }
-    let writes = file.writable();
-    let added = if flags & WITHOUT_WAITING != 0 { flag::NON_BLOCKING } else { 0 };
-    with_flags(system, fd, added, 0, |system| {
-        if writes { writev(system, [fd, vectors, count, 0, 0, 0]) } else { readv(system, [fd, vectors, count, 0, 0, 0]) }
-    })
+    let ranges = ranges(vectors, count)?;
+    // It waits for room, but not for room for all.
+    let done = patiently(system, files(&[fd]), forever(waits), |system| {
+        let done = system.files.pipes.get_mut(pipe)?.take_pages(&ranges)?;
+        system.files.note_changes(&[fd]);
+        Ok(done)
+    });
+    done.map_err(|error| if error == Errno::EPIPE { system.broken_pipe() } else { error })
 }

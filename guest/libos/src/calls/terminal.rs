@@ -51,9 +51,12 @@ pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u6
         TCSETS2 | TCSETSW2 => set::<SIZE_WITH_SPEEDS>(system, name, argument, false)?,
         TCSETSF2 => set::<SIZE_WITH_SPEEDS>(system, name, argument, true)?,
         TCFLSH => match argument {
-            // What was typed; what was written is gone already.
-            0 | 2 => flush(system, name)?,
-            1 => {}
+            0 => flush(system, name)?,
+            1 => drop_written(system, name)?,
+            2 => {
+                flush(system, name)?;
+                drop_written(system, name)?;
+            }
             _ => return Err(Errno::EINVAL),
         },
         TCXONC => match argument {
@@ -160,19 +163,33 @@ fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, f
     system.check_foreground(name, Signal::TTOU)?;
     // What was typed before is treated as it was to be then.
     look(system, name);
-    let terminal = system.terminal_mut(name)?;
     if flushes {
-        terminal.input.flush();
+        flush(system, name)?;
     }
+    let terminal = system.terminal_mut(name)?;
     let settings = terminal.settings.with_bytes(&bytes);
     terminal.set(settings);
     // Who waits for a line may be content with less now.
-    system.wake(name.input());
+    system.has_read_terminal(name);
     Ok(())
 }
 
+/// Drops what was typed and not read.
 fn flush(system: &mut System, name: TerminalName) -> Result<(), Errno> {
     look(system, name);
-    system.terminal_mut(name)?.input.flush();
+    match name {
+        TerminalName::Operator => system.terminal.input.flush(),
+        TerminalName::Pseudo(id) => system.files.ptys.get_mut(id)?.drop_typed(),
+    }
+    system.has_read_terminal(name);
+    Ok(())
+}
+
+/// Drops what was written and has not arrived. At the operator's terminal all has.
+fn drop_written(system: &mut System, name: TerminalName) -> Result<(), Errno> {
+    if let TerminalName::Pseudo(id) = name {
+        system.files.ptys.get_mut(id)?.drop_written();
+    }
+    system.wake(name.output());
     Ok(())
 }

@@ -67,7 +67,7 @@ pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// Changes roles, with what follows for capabilities: `new` has those before, and whether the process may take any.
 fn change(system: &mut System, (which, needed): Which, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
-    let who = &mut system.files.own.who;
+    let who = system.own_credentials();
     let (before, may) = (who.user, who.capabilities.effective & needed != 0);
     let roles = which(who);
     *roles = new(*roles, may)?;
@@ -80,7 +80,7 @@ fn set_one(system: &mut System, which: Which, id: u32) -> Result<u64, Errno> {
     change(system, which, |old, may_any| match id {
         SAME => Err(Errno::EINVAL),
         _ if may_any => Ok(Roles::all(id)),
-        _ if old.real == id || old.saved == id => Ok(Roles { effective: id, ..old }),
+        _ if old.real == id || old.saved == id => Ok(old.acting(id)),
         _ => Err(Errno::EPERM),
     })
 }
@@ -103,7 +103,7 @@ fn set_two(system: &mut System, which: Which, real: u32, effective: u32) -> Resu
             return Err(Errno::EPERM);
         }
         let or_old = |id, old| if id == SAME { old } else { id };
-        let mut new = Roles { real: or_old(real, old.real), effective: or_old(effective, old.effective), ..old };
+        let mut new = Roles { real: or_old(real, old.real), ..old }.acting(or_old(effective, old.effective));
         if real != SAME || effective != SAME && effective != old.real {
             new.saved = new.effective;
         }
@@ -128,18 +128,31 @@ fn set_three(system: &mut System, which: Which, ids: [u64; 3]) -> Result<u64, Er
             return Err(Errno::EPERM);
         }
         let or_old = |id, old| if id == SAME { old } else { id };
-        Ok(Roles { real: or_old(real, old.real), effective: or_old(effective, old.effective), saved: or_old(saved, old.saved) })
+        let new = Roles { real: or_old(real, old.real), saved: or_old(saved, old.saved), ..old };
+        Ok(new.acting(or_old(effective, old.effective)))
     })
 }
 
-/// `setfsuid(user)`: files are asked as whom the process acts; the answer is who that is.
-pub fn setfsuid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.files.own.who.user.effective.into())
+/// `setfsuid(user)`: the answer is as whom files were asked for before, whether that changes or not.
+pub fn setfsuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_file_role(system, USER, id as u32)
 }
 
 /// `setfsgid(group)`.
-pub fn setfsgid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.files.own.who.group.effective.into())
+pub fn setfsgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_file_role(system, GROUP, id as u32)
+}
+
+fn set_file_role(system: &mut System, (which, needed): Which, id: u32) -> Result<u64, Errno> {
+    let who = system.own_credentials();
+    let may_any = who.is_capable(needed);
+    let (user, roles) = (who.user.file, which(who));
+    let before = roles.file;
+    if id != SAME && (may_any || roles.has(id) || before == id) {
+        roles.file = id;
+    }
+    who.capabilities.file_user_changed(user, who.user.file);
+    Ok(before.into())
 }
 
 /// `getgroups(size, list)`.
@@ -165,6 +178,7 @@ pub fn setgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64,
     if size > GROUPS_MAX {
         return Err(Errno::EINVAL);
     }
-    system.files.own.who.groups = (0..size).map(|index| word32(list.wrapping_add(index * 4))).collect::<Result<_, _>>()?;
+    let groups = (0..size).map(|index| word32(list.wrapping_add(index * 4))).collect::<Result<_, _>>()?;
+    system.own_credentials().groups = groups;
     Ok(0)
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 use pando_rt::user::{UserRange, read};
 
+use crate::credentials::capabilities::SYS_ADMIN;
 use crate::credentials::{READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -63,9 +64,9 @@ fn check(system: &System, place: Place, name: &[u8], wanted: u64) -> Result<(), 
         return Err(Errno::EINVAL);
     }
     match (rest(b"trusted."), rest(b"security.")) {
-        (true, _) if who.is_root() => Ok(()),
+        (true, _) if who.is_capable(SYS_ADMIN) => Ok(()),
         (true, _) => Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA }),
-        (_, true) if wanted == READ || who.is_root() => Ok(()),
+        (_, true) if wanted == READ || who.is_capable(SYS_ADMIN) => Ok(()),
         (_, true) => Err(Errno::EPERM),
         _ => Err(Errno::EOPNOTSUPP),
     }
@@ -109,7 +110,7 @@ fn set(system: &mut System, place: Place, [attribute, value, size, flags]: [u64;
 }
 
 fn list(system: &System, place: Place, [address, size]: [u64; 2]) -> Result<u64, Errno> {
-    let is_root = system.files.own.who.is_root();
+    let is_root = system.files.own.who.is_capable(SYS_ADMIN);
     let mut names = vec![];
     system.files.tree.attribute_names(place, |prefix, rest| {
         if is_root || !prefix.starts_with(b"trusted.") {

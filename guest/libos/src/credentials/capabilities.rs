@@ -26,6 +26,33 @@ pub const AUDIT_CONTROL: u64 = 1 << 30;
 /// The one that lets it raise what it may use.
 pub const SYS_RESOURCE: u64 = 1 << 24;
 
+/// The one that lets it give files away.
+pub const CHOWN: u64 = 1 << 0;
+/// The one that lets it read, write and search whatever permissions say.
+pub const DAC_OVERRIDE: u64 = 1 << 1;
+/// The one that lets it read and search whatever permissions say.
+pub const DAC_READ_SEARCH: u64 = 1 << 2;
+/// The one that lets it do what the owner of a file may.
+pub const FOWNER: u64 = 1 << 3;
+/// The one that lets files keep their set-id bits when it writes to them.
+pub const FSETID: u64 = 1 << 4;
+/// The one that lets it send signals to anybody.
+pub const KILL: u64 = 1 << 5;
+/// The one that lets it use objects of System V whatever permissions say.
+pub const IPC_OWNER: u64 = 1 << 15;
+/// The one that lets it change the root directory.
+pub const SYS_CHROOT: u64 = 1 << 18;
+/// The one that lets it look into other processes.
+pub const SYS_PTRACE: u64 = 1 << 19;
+/// The one that lets it manage the system.
+pub const SYS_ADMIN: u64 = 1 << 21;
+/// The one that lets it be scheduled before others.
+pub const SYS_NICE: u64 = 1 << 23;
+/// The one that lets it make devices.
+pub const MKNOD: u64 = 1 << 27;
+/// Those that go with the user as whom files are asked for: with the ones above, those of immutable files and of labels.
+const OF_FILES: u64 = CHOWN | DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER | FSETID | 1 << 9 | MKNOD | 1 << 32;
+
 /// How users and capabilities go together: bits that can be set, each with its lock one above. Root is given nothing when it executes a program.
 const NO_ROOT: u64 = 1 << 0;
 /// Nothing changes with the user.
@@ -107,6 +134,18 @@ impl Capabilities {
         match (before.effective, after.effective) {
             (0, 1..) => self.effective = 0,
             (1.., 0) => self.effective = self.permitted,
+            _ => {}
+        }
+    }
+
+    /// The process asks for files as another user from now on.
+    pub fn file_user_changed(&mut self, before: u32, after: u32) {
+        if self.secure & NO_FIXUP != 0 {
+            return;
+        }
+        match (before, after) {
+            (0, 1..) => self.effective &= !OF_FILES,
+            (1.., 0) => self.effective |= self.permitted & OF_FILES,
             _ => {}
         }
     }
@@ -198,7 +237,7 @@ mod tests {
 
     #[test]
     fn who_acts_as_another_has_them_again_as_root() {
-        let (root, acting) = (Roles::all(0), Roles { effective: 5, ..Roles::all(0) });
+        let (root, acting) = (Roles::all(0), Roles::all(0).acting(5));
         let mut capabilities = Capabilities::of(0);
         capabilities.user_changed(root, acting);
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL, 0));

@@ -10,13 +10,21 @@ pub struct Roles {
     pub effective: u32,
     /// As whom it may act again.
     pub saved: u32,
+    /// As whom it asks for files: as whom it acts, unless it said otherwise.
+    pub file: u32,
 }
 
 impl Roles {
     /// The same in all roles.
     #[must_use]
     pub const fn all(id: u32) -> Roles {
-        Roles { real: id, effective: id, saved: id }
+        Roles { real: id, effective: id, saved: id, file: id }
+    }
+
+    /// The same acting as another.
+    #[must_use]
+    pub const fn acting(self, effective: u32) -> Roles {
+        Roles { effective, file: effective, ..self }
     }
 
     /// Whether one of the roles is this.

@@ -7,6 +7,7 @@ use super::names::{CURRENT, Found, Last, Name, Way};
 use super::tree::node::{Body, Owner};
 use super::tree::{Named, Place};
 use crate::credentials::WRITE;
+use crate::credentials::capabilities::{MKNOD, SYS_CHROOT};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 
@@ -63,7 +64,7 @@ impl Files {
         let body = match new {
             New::Directory => super::Tree::empty_directory(found.directory),
             New::File(FileType::Regular, _) => Body::Regular(super::tree::content::Content::default()),
-            New::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.own.who.is_root() => return Err(Errno::EPERM),
+            New::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.own.who.is_capable(MKNOD) => return Err(Errno::EPERM),
             New::File(kind, numbers) => Body::Special(kind, numbers),
             New::Symlink(target) => {
                 owner.permissions = 0o777;
@@ -358,7 +359,7 @@ impl Files {
     /// `ENOTDIR`, `EACCES`; `EPERM`: only root may.
     pub fn change_root(&mut self, place: Place) -> Result<(), Errno> {
         self.check_enterable(place)?;
-        if !self.own.who.is_root() {
+        if !self.own.who.is_capable(SYS_CHROOT) {
             return Err(Errno::EPERM);
         }
         let before = core::mem::replace(&mut self.own.root, place);

@@ -142,7 +142,7 @@ impl Files {
             self.tell_closed(fd);
         }
         if let Ok(&OpenFile { kind: Kind::Messages(id), .. }) = self.look(fd) {
-            self.queues.stop_listening(id, self.own.process);
+            self.stop_listening(id, self.own.process);
         }
         let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
         if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_name)) {

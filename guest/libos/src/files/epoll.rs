@@ -56,6 +56,8 @@ pub struct Answer {
     pub ready: u16,
     /// When that last changed.
     pub pulse: Pulse,
+    /// The last moment of it that somebody who is woken alone was told of.
+    pub taken: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,10 +86,16 @@ impl Item {
         answer.ready & self.wanted()
     }
 
+    /// Whether one of those who wait is enough.
+    fn is_exclusive(&self) -> bool {
+        self.interest.events & how::EXCLUSIVE != 0
+    }
+
     /// Since when it belongs into the queue.
     fn since(&self, answer: Answer) -> Option<u64> {
         let last = answer.pulse.last(self.wanted());
-        let has_happened = self.wanted() != 0 && last > self.seen;
+        let is_others = self.is_exclusive() && last <= answer.taken && answer.pulse.last_for_all() <= self.seen;
+        let has_happened = self.wanted() != 0 && last > self.seen && !is_others;
         self.queued.or_else(|| has_happened.then_some(last))
     }
 
@@ -182,7 +190,7 @@ impl Epoll {
         Pulse::of_input(self.changed.max(last.unwrap_or_default()))
     }
 
-    /// Gives up to `max` events, each with what comes with it. Returns how many.
+    /// Gives up to `max` events, each with what comes with it. Returns how many. `take`: hears which moments of which files are told to this instance alone.
     ///
     /// # Errors
     /// That of `give`, if it took none.
@@ -190,12 +198,17 @@ impl Epoll {
         &mut self,
         max: usize,
         ask: impl Fn(Key) -> Answer,
+        mut take: impl FnMut(usize, u64),
         mut give: impl FnMut(usize, Interest) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         let mut queue = Vec::new();
         for (key, item) in &mut self.items {
             let answer = ask(*key);
+            let was_queued = item.queued.is_some();
             item.queued = item.since(answer);
+            if item.is_exclusive() && item.queued.is_some() && !was_queued && item.ready(answer) != 0 {
+                take(key.file, answer.pulse.last(item.wanted()));
+            }
             item.seen = item.seen.max(answer.pulse.last(u16::MAX));
             if let Some(since) = item.queued {
                 queue.push((since, *key, item.ready(answer)));
@@ -230,6 +243,8 @@ pub struct EpollId(u32);
 #[derive(Debug, Default)]
 pub struct Epolls {
     epolls: BTreeMap<EpollId, Epoll>,
+    /// The last moment of each file that an instance was told of alone.
+    taken: BTreeMap<usize, u64>,
     made: u32,
 }
 
@@ -253,6 +268,7 @@ impl Epolls {
 
     /// Forgets a file that nobody has open any more.
     pub fn forget(&mut self, file: usize) {
+        self.taken.remove(&file);
         self.epolls.values_mut().for_each(|epoll| epoll.forget(file));
     }
 
@@ -265,6 +281,17 @@ impl Epolls {
     /// All of them, but for one that is being asked.
     pub fn ids(&self) -> impl Iterator<Item = EpollId> {
         self.epolls.keys().copied()
+    }
+
+    /// The last moment of a file that an instance was told of alone.
+    #[must_use]
+    pub fn taken(&self, file: usize) -> u64 {
+        self.taken.get(&file).copied().unwrap_or_default()
+    }
+
+    /// Takes note that an instance is told of a moment of a file, and no other need be.
+    pub fn take_moment(&mut self, file: usize, moment: u64) {
+        self.taken.insert(file, moment);
     }
 
     /// Takes an instance out while it asks the files of its items.
@@ -300,6 +327,7 @@ mod tests {
         let count = epoll.collect(
             10,
             |_| answer,
+            |_, _| {},
             |_, Interest { events, data }| {
                 told.push((events, data));
                 Ok(())
@@ -311,7 +339,7 @@ mod tests {
 
     #[test]
     fn level_tells_what_is_edge_what_happens_and_one_shot_once() {
-        let mut answer = Answer { ready: READING, pulse: Pulse::default() };
+        let mut answer = Answer { ready: READING, pulse: Pulse::default(), taken: 0 };
         answer.pulse.input();
         let mut epoll = Epoll::default();
         epoll.add(KEY, wanting(0), answer).expect("it is not there");
@@ -332,8 +360,27 @@ mod tests {
     }
 
     #[test]
+    fn what_one_was_told_alone_others_are_not() {
+        let mut answer = Answer { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let mut epolls = [Epoll::default(), Epoll::default()];
+        for epoll in &mut epolls {
+            epoll.add(KEY, wanting(how::EXCLUSIVE | how::EDGE), Answer::default()).expect("it is not there");
+        }
+        answer.pulse.input();
+        let mut taken = 0;
+        let counts = epolls.each_mut().map(|epoll| {
+            let answer = Answer { taken, ..answer };
+            epoll.collect(10, |_| answer, |_, moment| taken = moment, |_, _| Ok(()))
+        });
+        assert_eq!(counts, [Ok(1), Ok(0)]);
+        // That the other end is gone is told to all.
+        answer.pulse.other();
+        assert_eq!(epolls.each_mut().map(|epoll| told(epoll, Answer { taken: u64::MAX, ..answer }).len()), [1, 1]);
+    }
+
+    #[test]
     fn those_who_waited_longest_are_told_first() {
-        let answer = Answer { ready: READING, pulse: Pulse::default() };
+        let answer = Answer { ready: READING, pulse: Pulse::default(), taken: 0 };
         let mut epoll = Epoll::default();
         for fd in [5, 3, 4] {
             epoll.add(Key { file: fd as usize, fd }, Interest { events: 1, data: fd.into() }, answer).expect("it is not there");
@@ -343,6 +390,7 @@ mod tests {
             let count = epoll.collect(
                 2,
                 |_| answer,
+                |_, _| {},
                 |_, Interest { data, .. }| {
                     order.push(data);
                     Ok(())
@@ -351,6 +399,6 @@ mod tests {
             assert_eq!(count, Ok(2));
         }
         assert_eq!(order, [5, 3, 4, 5, 3, 4, 5, 3]);
-        assert_eq!(epoll.collect(2, |_| answer, |_, _| Err(Errno::EFAULT)), Err(Errno::EFAULT));
+        assert_eq!(epoll.collect(2, |_| answer, |_, _| {}, |_, _| Err(Errno::EFAULT)), Err(Errno::EFAULT));
     }
 }

@@ -8,10 +8,14 @@ use alloc::vec::Vec;
 
 use super::poll::{READING, WRITING};
 use super::pulse::Pulse;
+use super::socket::address::Address;
+use super::socket::{Family, SocketId};
 use super::tree::node::Owner;
+use super::{Files, Kind};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
 use crate::signals::Signal;
+use crate::wait::Channel;
 
 /// Queues that there may be.
 const QUEUES_MAX: usize = 256;
@@ -28,13 +32,48 @@ impl MessageQueueId {
     }
 }
 
+/// Bytes that say through a socket what became of a queue.
+pub const COOKIE: usize = 32;
+
+/// How a process hears of a message that comes to an empty queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Not at all: it only keeps others from listening.
+    Nothing,
+    /// By a signal, which carries this.
+    Signal(Signal, u64),
+    /// By these bytes in a socket of its own, from which its C library starts a thread.
+    Socket(SocketId, [u8; COOKIE]),
+}
+
+impl Notice {
+    /// Linux's number of the kind.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Notice::Signal(..) => 0,
+            Notice::Nothing => 1,
+            Notice::Socket(..) => 2,
+        }
+    }
+}
+
+/// What a socket is told last of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// A message came.
+    Message = 1,
+    /// The process listens no more.
+    Removed = 2,
+}
+
 /// Who wants to hear of a message that comes to an empty queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The process.
     pub process: ProcessNumber,
-    /// The signal and what it carries; `None`: it only keeps others from listening.
-    pub signal: Option<(Signal, u64)>,
+    /// How it hears of it.
+    pub notice: Notice,
 }
 
 /// A queue of messages.
@@ -77,8 +116,9 @@ impl MessageQueue {
     pub fn text(&self) -> String {
         let bytes: usize = self.messages.values().flatten().map(Vec::len).sum();
         let (kind, signal, process) = match self.listener {
-            Some(Listener { process, signal: Some((signal, _)) }) => (0, signal.0, process),
-            Some(Listener { process, signal: None }) => (1, 0, process),
+            Some(Listener { process, notice }) => {
+                (notice.number(), if let Notice::Signal(signal, _) = notice { signal.0 } else { 0 }, process)
+            }
             None => (0, 0, 0),
         };
         format!("QSIZE:{bytes:<10} NOTIFY:{kind:<5} SIGNO:{signal:<5} NOTIFY_PID:{process:<6}\n")
@@ -199,10 +239,34 @@ impl MessageQueues {
         }
     }
 
-    /// A process that closes a queue does not listen to it any more.
-    pub(super) fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
-        if let Some(queue) = self.all.get_mut(&id) {
-            queue.listener.take_if(|listener| listener.process == process);
+    /// Ends the listening of a process. Returns how it heard.
+    fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) -> Option<Notice> {
+        let queue = self.all.get_mut(&id)?;
+        queue.listener.take_if(|listener| listener.process == process).map(|listener| listener.notice)
+    }
+}
+
+impl Files {
+    /// The socket by which a process wants to hear of a queue.
+    ///
+    /// # Errors
+    /// `EBADF`; `EINVAL`: it is of another kind.
+    pub fn notice_socket(&self, fd: u64) -> Result<SocketId, Errno> {
+        let Kind::Socket(id) = self.look(fd)?.kind else { return Err(Errno::EINVAL) };
+        if self.sockets.get(id)?.family == Family::Netlink { Ok(id) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Says through a socket what became of a queue. One that is gone, or has no memory for it, says nothing.
+    pub fn tell_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: Fate) {
+        cookie[COOKIE - 1] = fate as u8;
+        let _ = self.sockets.answer(id, Address::Netlink(0), &cookie);
+        self.changed.push(Channel::Sockets);
+    }
+
+    /// A process that closes a queue, or says so, does not listen to it any more.
+    pub fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
+        if let Some(Notice::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
+            self.tell_by_socket(socket, cookie, Fate::Removed);
         }
     }
 }

@@ -7,6 +7,7 @@ use super::tree::node::Owner;
 use super::tree::{NAME_MAX, Place};
 use super::{Files, Kind};
 use crate::credentials::EXECUTE;
+use crate::credentials::capabilities::DAC_OVERRIDE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 
@@ -226,7 +227,7 @@ impl Files {
         }
         let mut walk = Walk::new(self, way, root);
         // Root may go everywhere, so where it went is all there is to know.
-        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_root());
+        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_capable(DAC_OVERRIDE));
         let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
         let found = match (split, known) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,

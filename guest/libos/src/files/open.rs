@@ -98,8 +98,8 @@ impl Files {
         let above = self.status(directory)?.owner();
         let inherits = above.permissions & SET_GROUP != 0;
         let permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
-        let gid = if inherits { above.gid } else { self.own.who.group.effective };
-        Ok(Owner { uid: self.own.who.user.effective, gid, permissions })
+        let gid = if inherits { above.gid } else { self.own.who.group.file };
+        Ok(Owner { uid: self.own.who.user.file, gid, permissions })
     }
 
     /// Checks that names of a directory may be added or removed.

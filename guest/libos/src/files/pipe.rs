@@ -230,6 +230,42 @@ impl Pipe {
         Ok(done)
     }
 
+    /// Takes memory that an application gives away, page by page of its own as Linux does, as far as there is room. Returns how many bytes.
+    ///
+    /// # Errors
+    /// `EPIPE`: nobody reads. `EAGAIN`: none fits. `EFAULT`, `ENOMEM`.
+    pub fn take_pages(&mut self, ranges: &[UserRange]) -> Result<u64, Errno> {
+        let mut done = 0;
+        for range in ranges {
+            let mut here = 0;
+            while here < range.length() {
+                let start = range.start() + here;
+                let part = range.part(here, PAGE as u64 - start % PAGE as u64);
+                if self.readers > 0 && self.used() >= self.capacity && done > 0 {
+                    return Ok(done);
+                }
+                match self.take_page(part) {
+                    Ok(()) => (done, here) = (done + part.length(), here + part.length()),
+                    Err(_) if done > 0 => return Ok(done),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes a part of one page of an application's.
+    fn take_page(&mut self, part: UserRange) -> Result<(), Errno> {
+        self.room()?;
+        let mut page = Page::new(false)?;
+        page.bytes.resize(part.length() as usize, 0);
+        user::read(part.start(), &mut page.bytes)?;
+        self.pages.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        self.pages.push_back(page);
+        self.pulse.input();
+        Ok(())
+    }
+
     fn fill_pages(&mut self, length: usize, packets: bool, mut give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         let small = length % PAGE;
         let mut done = 0;

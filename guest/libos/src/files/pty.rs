@@ -7,12 +7,17 @@ use alloc::vec::Vec;
 use super::poll::{POLLERR, POLLHUP, READING, WRITING};
 use super::pulse::Pulse;
 use crate::errno::Errno;
+use crate::terminal::input::Effects;
 use crate::terminal::{PtyId, Terminal};
 
 /// Major number of the terminals in `/dev/pts`.
 pub const MAJOR: u32 = 136;
 /// Bytes that are kept for the master to read.
 const SHOWN_MAX: usize = 16 << 10;
+/// Bytes that a master may write before its terminal has room for them.
+const KEYS_MAX: usize = 64 << 10;
+/// Bytes that programs have written and that are the master's, whatever they drop.
+const KEPT: usize = 4096;
 /// Pseudo terminals that a cell may have.
 const PTYS_MAX: u32 = 4096;
 /// The byte before what was shown.
@@ -36,6 +41,8 @@ pub struct Pty {
     pub terminal: Terminal,
     /// What its programs have written and the master has not read.
     shown: VecDeque<u8>,
+    /// What the master has written and the terminal has no room for yet.
+    keys: VecDeque<u8>,
     /// It cannot be opened yet.
     pub locked: bool,
     /// A byte before each piece that the master reads says that it is what was shown. That the terminal was stopped or flushed is not told.
@@ -92,13 +99,40 @@ impl Pty {
         self.pulses[1].output();
     }
 
-    /// Takes note that something was typed, or that what is typed is read otherwise.
-    pub fn note_typed(&mut self) {
-        self.pulses[1].input();
+    /// Forgets what was written last and has not reached the master yet.
+    pub fn drop_written(&mut self) {
+        self.shown.truncate(KEPT);
+        self.pulses[1].output();
     }
 
-    /// Takes note that what was typed was read.
-    pub fn note_read(&mut self) {
+    /// Bytes that the master can write.
+    #[must_use]
+    pub fn key_room(&self) -> usize {
+        KEYS_MAX.saturating_sub(self.keys.len())
+    }
+
+    /// Takes bytes from the master, for which there is room, to be typed.
+    pub fn add_keys(&mut self, keys: &[u8]) {
+        self.keys.extend(keys);
+    }
+
+    /// Types bytes of the master's, as many as the terminal takes at once. `None`: there are none, or there is no room.
+    pub fn type_waiting(&mut self) -> Option<Effects> {
+        let room = self.terminal.input.room(&self.terminal.settings).min(self.keys.len());
+        let keys: Vec<u8> = self.keys.drain(..room).collect();
+        if keys.is_empty() {
+            return None;
+        }
+        let [master, slave] = &mut self.pulses;
+        master.output();
+        slave.input();
+        Some(self.terminal.typed(&keys))
+    }
+
+    /// Forgets what was typed and not read.
+    pub fn drop_typed(&mut self) {
+        self.keys.clear();
+        self.terminal.input.flush();
         self.pulses[0].output();
     }
 
@@ -107,11 +141,7 @@ impl Pty {
     pub fn ready(&self, end: End) -> u16 {
         let bit = |holds, bits| if holds { bits } else { 0 };
         match end {
-            End::Master => {
-                bit(!self.shown.is_empty(), READING)
-                    | bit(self.slaves == Some(0), POLLHUP)
-                    | bit(self.terminal.input.has_room(&self.terminal.settings), WRITING)
-            }
+            End::Master => bit(!self.shown.is_empty(), READING) | bit(self.slaves == Some(0), POLLHUP) | bit(self.key_room() > 0, WRITING),
             End::Slave if self.hung_up => READING | WRITING | POLLHUP | POLLERR,
             End::Slave => bit(self.terminal.is_ready(), READING) | bit(self.room() > 0 && !self.terminal.input.stopped, WRITING),
         }
@@ -187,6 +217,7 @@ impl Ptys {
         let pty = Pty {
             terminal: Terminal::pseudo(),
             shown: VecDeque::new(),
+            keys: VecDeque::new(),
             locked: true,
             packets: false,
             slaves: None,

@@ -53,6 +53,12 @@ impl Pulse {
         Pulse { input: if reads { self.input } else { 0 }, output: if writes { self.output } else { 0 }, other: self.other }
     }
 
+    /// The last moment at which the other end came or went, which all are told.
+    #[must_use]
+    pub const fn last_for_all(self) -> u64 {
+        self.other
+    }
+
     /// The last moment that matters to who wants these events.
     #[must_use]
     pub fn last(self, wanted: u16) -> u64 {

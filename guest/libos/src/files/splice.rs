@@ -20,6 +20,18 @@ pub struct Side {
 }
 
 impl Files {
+    /// Checks that bytes can be moved from one file to another, of which one at least is a pipe: nobody waits for what can never be.
+    ///
+    /// # Errors
+    /// `EBADF`; `EINVAL`: they cannot.
+    pub fn check_splice(&self, from: u64, to: u64) -> Result<(), Errno> {
+        let (source, target) = (&self.look(from)?.kind, &self.look(to)?.kind);
+        let gives = matches!(source, Kind::Pipe(_) | Kind::Image(..) | Kind::Node(_) | Kind::Socket(_) | Kind::Device(..));
+        let takes =
+            matches!(target, Kind::Pipe(_) | Kind::Image(..) | Kind::Node(_) | Kind::Socket(_) | Kind::Console { .. } | Kind::Device(..));
+        if gives && takes { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
     /// Moves up to so many bytes; one side at least is a pipe. Returns how many.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use super::tree::content::{PAGE, SIZE_MAX};
 use super::tree::node::NodeId;
 use super::tree::volume::ImageFile;
 use super::{Device, Files, Kind, OpenFile, Standard, flag};
+use crate::credentials::capabilities::FSETID;
 use crate::erofs::Time;
 use crate::errno::Errno;
 use crate::memory::regions::Sharing;
@@ -328,7 +329,7 @@ impl Files {
     }
 
     fn write_node(&mut self, fd: u64, id: NodeId, ranges: &[UserRange], offset: Option<u64>, now: Time) -> Result<u64, Errno> {
-        let is_root = self.own.who.is_root();
+        let is_root = self.own.who.is_capable(FSETID);
         let file = self.look(fd)?;
         let (appends, stands) = (file.flags & flag::APPEND != 0, file.offset);
         let node = self.tree.node_mut(id)?;

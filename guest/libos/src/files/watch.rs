@@ -90,7 +90,12 @@ impl Files {
         max: usize,
         give: impl FnMut(usize, Interest) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
-        self.with_epoll(id, |epoll, files| epoll.collect(max, |key| files.answer(key.file), give))
+        let mut taken = Vec::new();
+        let given = self.with_epoll(id, |epoll, files| {
+            epoll.collect(max, |key| files.answer(key.file), |file, moment| taken.push((file, moment)), give)
+        });
+        taken.into_iter().for_each(|(file, moment)| self.epolls.take_moment(file, moment));
+        given
     }
 
     fn with_epoll<T>(&mut self, id: EpollId, act: impl FnOnce(&mut Epoll, &Files) -> Result<T, Errno>) -> Result<T, Errno> {
@@ -131,9 +136,9 @@ impl Files {
     }
 
     /// What an open file answers now.
-    fn answer(&self, file: usize) -> Answer {
-        let Some((file, _)) = self.open.get(file) else { return Answer::default() };
-        Answer { ready: self.ready_for(file), pulse: self.pulse_of(file) }
+    fn answer(&self, number: usize) -> Answer {
+        let Some((file, _)) = self.open.get(number) else { return Answer::default() };
+        Answer { ready: self.ready_for(file), pulse: self.pulse_of(file), taken: self.epolls.taken(number) }
     }
 
     /// When an open file last became ready.
@@ -222,6 +227,6 @@ fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> 
 impl OpenFile {
     /// Whether it can say that it has become ready: those that always are cannot.
     fn can_be_watched(&self) -> bool {
-        !matches!(self.kind, Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) | Kind::Device(..))
+        !matches!(self.kind, Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) | Kind::Device(..) | Kind::Text(..))
     }
 }

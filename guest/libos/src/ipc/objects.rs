@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What System V's objects have in common: keys, numbers, owners and permissions.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::credentials::Credentials;
+use crate::credentials::capabilities::{IPC_OWNER, SYS_ADMIN};
 use crate::errno::Errno;
 
 /// The key of an object that is found by its number alone.
@@ -51,7 +52,7 @@ impl<T> Object<T> {
             () if groups.into_iter().any(|group| who.is_in(group)) => 3,
             () => 0,
         };
-        wanted & !u64::from(self.permissions >> shift) == 0 || who.is_root()
+        wanted & !u64::from(self.permissions >> shift) == 0 || who.is_capable(IPC_OWNER)
     }
 
     /// Fails unless somebody may do what the bits say.
@@ -67,7 +68,7 @@ impl<T> Object<T> {
     /// # Errors
     /// `EPERM`.
     pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        if self.is_of(who) || who.is_root() { Ok(()) } else { Err(Errno::EPERM) }
+        if self.is_of(who) || who.is_capable(SYS_ADMIN) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     fn is_of(&self, who: &Credentials) -> bool {
@@ -85,13 +86,19 @@ impl<T> Object<T> {
 #[derive(Debug)]
 pub struct Objects<T> {
     objects: BTreeMap<u32, Object<T>>,
+    /// The places of objects that have keys.
+    keys: BTreeMap<i32, u32>,
+    /// Places that were given up, below `end`.
+    free: BTreeSet<u32>,
+    /// The first place that was never taken.
+    end: u32,
     sequence: u32,
     last: Option<u32>,
 }
 
 impl<T> Default for Objects<T> {
     fn default() -> Objects<T> {
-        Objects { objects: BTreeMap::new(), sequence: 0, last: None }
+        Objects { objects: BTreeMap::new(), keys: BTreeMap::new(), free: BTreeSet::new(), end: 0, sequence: 0, last: None }
     }
 }
 
@@ -144,7 +151,7 @@ impl<T> Objects<T> {
     /// # Errors
     /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`: it is not as large as wanted.
     pub fn find(&self, who: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
-        let found = self.objects.values().find(|object| object.key == key && key != PRIVATE);
+        let found = self.keys.get(&key).and_then(|place| self.objects.get(place));
         let Some(object) = found else {
             return if flags & CREATE != 0 || key == PRIVATE { Ok(None) } else { Err(Errno::ENOENT) };
         };
@@ -163,7 +170,10 @@ impl<T> Objects<T> {
     /// # Errors
     /// `ENOSPC`: there are as many as there may be.
     pub fn next_number(&self, most: usize) -> Result<u32, Errno> {
-        let free = (0..most as u32).find(|place| !self.objects.contains_key(place)).ok_or(Errno::ENOSPC)?;
+        let free = self.free.first().copied().unwrap_or(self.end);
+        if free as usize >= most {
+            return Err(Errno::ENOSPC);
+        }
         let sequence = if self.last.is_some_and(|last| free <= last) { (self.sequence + 1) % SEQUENCES } else { self.sequence };
         Ok(sequence << PLACE_BITS | free)
     }
@@ -173,18 +183,28 @@ impl<T> Objects<T> {
         let owner = [who.user.effective, who.group.effective];
         (self.last, self.sequence) = (Some(place(number)), number >> PLACE_BITS);
         let permissions = flags as u32 & 0o777;
+        self.free.remove(&place(number));
+        self.end = self.end.max(place(number) + 1);
+        if key != PRIVATE {
+            self.keys.insert(key, place(number));
+        }
         self.objects.insert(place(number), Object { key, number, owner, maker: owner, permissions, changed: now, what });
     }
 
     /// Removes an object.
     pub fn remove(&mut self, number: u32) {
-        self.objects.remove(&place(number));
+        self.hide(number);
+        if self.objects.remove(&place(number)).is_some() {
+            self.free.insert(place(number));
+        }
     }
 
     /// Lets nobody find an object by its key any more.
     pub fn hide(&mut self, number: u32) {
         if let Some(object) = self.objects.get_mut(&place(number)) {
-            object.key = PRIVATE;
+            let key = core::mem::replace(&mut object.key, PRIVATE);
+            // What has no key of its own is in no list.
+            self.keys.remove(&key);
         }
     }
 }

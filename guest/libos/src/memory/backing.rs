@@ -14,7 +14,7 @@ pub fn plan(range: PageRange, permissions: Permissions, backing: Backing) -> imp
     let core_end = (range.end() / LARGE_PAGE_SIZE * LARGE_PAGE_SIZE).max(core_start);
     let small = MapFlags::eager(permissions);
     let large = MapFlags { permissions, eager: false, large: true };
-    let parts = if backing == Backing::Stack {
+    let parts = if matches!(backing, Backing::Stack | Backing::Downward) {
         [(range.start(), range.end(), MapFlags::lazy(permissions)), (0, 0, large), (0, 0, small)]
     } else if core_start == core_end {
         [(range.start(), range.end(), small), (0, 0, large), (0, 0, small)]

@@ -75,6 +75,8 @@ pub struct AddressSpace {
     pub(crate) known: u64,
     /// How many files of volumes had [become nodes](crate::files::tree::Tree::owned) when its mappings of blocks were last looked through.
     pub(crate) known_owned: u64,
+    /// A mapping that grows down was made once.
+    grows_down: bool,
     /// Shared mappings that were made once more where they are.
     pub again: Layers,
     /// What children get as zeros.
@@ -116,6 +118,7 @@ impl AddressSpace {
             return self.map_blocks(range, permissions, blocks);
         }
         self.shows_nodes |= backing.node().is_some();
+        self.grows_down |= backing == Backing::Downward;
         let is_reserved = permissions == Permissions::NONE && backing == Backing::Anonymous;
         if is_reserved || backing.is_nothing() {
             self.unmap(range)?;
@@ -314,7 +317,7 @@ impl AddressSpace {
         self.release(range, Content::Stays)?;
         for (part, region) in self.regions.pieces(range) {
             match region.backing {
-                backing @ (Backing::Anonymous | Backing::Stack) if region.permissions != Permissions::NONE => {
+                backing @ (Backing::Anonymous | Backing::Stack | Backing::Downward) if region.permissions != Permissions::NONE => {
                     plan(part, region.permissions, backing).try_for_each(|(part, flags)| memory::map(part, flags))?;
                 }
                 Backing::Blocks(blocks) => memory::map_blocks(part, blocks.at(part.start()), region.permissions, false)?,

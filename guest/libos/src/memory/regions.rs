@@ -21,6 +21,8 @@ pub enum Backing {
     Shared,
     /// Zero memory for a thread's stack, of which hardly anything is touched: in small pages, made when they are.
     Stack,
+    /// The same, growing down as it is touched (`MAP_GROWSDOWN`).
+    Downward,
     /// A copy of bytes of a volume.
     Copy,
     /// Blocks of a volume's file, each one's own once it is written to.
@@ -80,7 +82,7 @@ impl Backing {
     /// Whether it shows a file.
     #[must_use]
     pub fn is_file(self) -> bool {
-        !matches!(self, Backing::Reserved | Backing::Anonymous | Backing::Stack)
+        !matches!(self, Backing::Reserved | Backing::Anonymous | Backing::Stack | Backing::Downward)
     }
 
     /// The same elsewhere.

@@ -7,7 +7,7 @@ use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
 
 use super::layout::{LOW_START, Layout};
-use super::regions::Backing;
+use super::regions::{Backing, Region};
 use super::{AddressSpace, pages};
 use crate::errno::Errno;
 
@@ -80,7 +80,7 @@ impl AddressSpace {
         let Stack { start, .. } = self.stack;
         let lowest = self.stack.lowest(limit);
         if address >= start || address < lowest {
-            return false;
+            return self.grows_down && self.grow_down(address, limit);
         }
         let doubled = start.saturating_sub(self.stack.top() - start);
         let end = start;
@@ -93,6 +93,20 @@ impl AddressSpace {
         }
         self.stack.start = start;
         true
+    }
+
+    /// Grows the mapping above an address that nothing is mapped at down to it, if it is one that grows. Says whether it did.
+    fn grow_down(&mut self, address: u64, limit: u64) -> bool {
+        let page = address / PAGE_SIZE * PAGE_SIZE;
+        let start = self.regions.free_until(page);
+        let Some((end, region)) = self.regions.end_of(start).filter(|(_, region)| region.backing == Backing::Downward) else {
+            return false;
+        };
+        let Some(grown) = PageRange::new(page, start).filter(|_| end - page <= limit) else { return false };
+        // It keeps its distance from what lies below, unless that is out of reach anyway.
+        let near = PageRange::new(page.saturating_sub(GAP), page).map(|near| self.regions.pieces(near)).unwrap_or_default();
+        let is_in_the_way = |region: &Region| region.permissions != Permissions::NONE && region.backing != Backing::Downward;
+        !near.iter().any(|(_, region)| is_in_the_way(region)) && self.map(grown, region.permissions, region.backing).is_ok()
     }
 
     /// The stack from a page of it on, to which a change is to apply that goes on to where it may grow. `None`: the pages are not the stack's.

@@ -19,6 +19,12 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What a child starts with.
+    #[must_use]
+    pub fn inherited(self) -> Settings {
+        Settings { death_signal: 0, is_subreaper: false, ..self }
+    }
+
     /// The signal that the process gets when its parent ends.
     #[must_use]
     pub fn death_signal(&self) -> Option<Signal> {

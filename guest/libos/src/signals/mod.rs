@@ -47,6 +47,8 @@ impl Signal {
     pub const TSTP: Signal = Signal(20);
     pub const TTIN: Signal = Signal(21);
     pub const TTOU: Signal = Signal(22);
+    pub const XCPU: Signal = Signal(24);
+    pub const XFSZ: Signal = Signal(25);
     pub const VTALRM: Signal = Signal(26);
     pub const PROF: Signal = Signal(27);
     pub const WINCH: Signal = Signal(28);

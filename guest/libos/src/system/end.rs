@@ -130,11 +130,24 @@ impl System {
         }
     }
 
-    /// Makes the first process the parent of another's children.
+    /// Who waits for the children of a process that has ended: its nearest ancestor that wants to, or the first process.
+    fn reaper_of(&self, number: ProcessNumber) -> ProcessNumber {
+        let mut ancestor = number;
+        while let Some(process) = self.process_of(ancestor).and_then(|process| self.process_of(process.parent)) {
+            if process.settings.is_subreaper && !process.has_ended() {
+                return process.number;
+            }
+            ancestor = process.number;
+        }
+        FIRST
+    }
+
+    /// Gives the children of a process another parent.
     fn give_away_children(&mut self, number: ProcessNumber) {
+        let reaper = self.reaper_of(number);
         for child in self.processes_where(|process| process.parent == number) {
             let Some(process) = self.process_of_mut(child) else { continue };
-            process.parent = FIRST;
+            process.parent = reaper;
             let death_signal = process.settings.death_signal();
             let ended = process.change.filter(|change| change.is_end() && process.has_ended());
             if let Some(signal) = death_signal {
@@ -142,7 +155,7 @@ impl System {
                 let _ = self.send(child, Info::kernel(signal));
             }
             if let Some(change) = ended {
-                let forgets = self.process_of(FIRST).is_some_and(|first| first.signals.forgets_children());
+                let forgets = self.process_of(reaper).is_some_and(|first| first.signals.forgets_children());
                 self.tell_parent(child, change);
                 if forgets {
                     self.others.processes.remove(&child);

@@ -85,8 +85,11 @@ impl System {
         self.process.clone_signal = None;
         self.process.timers.executed();
         self.files.close_on_exec();
+        self.thread.who = None;
         let who = &mut self.files.own.who;
-        (who.user.saved, who.group.saved) = (who.user.effective, who.group.effective);
+        for roles in [&mut who.user, &mut who.group] {
+            (roles.saved, roles.file) = (roles.effective, roles.effective);
+        }
         who.capabilities.executed(who.user, !self.process.settings.no_new_privileges);
         let process = self.process.number;
         if self.thread.number != process {

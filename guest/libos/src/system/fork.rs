@@ -9,6 +9,7 @@ use pando_rt::clock;
 use pando_rt::hypercall::{self, NO_DEADLINE};
 
 use super::{Effect, System};
+use crate::credentials::capabilities::{SYS_ADMIN, SYS_RESOURCE};
 use crate::errno::Errno;
 use crate::limits::{PROCESSES_MAX, THREADS};
 use crate::process::ProcessNumber;
@@ -82,6 +83,7 @@ impl System {
             let _ = set_word32(wanted.tells_maker, number);
         }
         let mut thread = Thread { process, clear_number: wanted.clears, ..self.thread.child(number) };
+        thread.who = self.thread.who.as_ref().filter(|_| wanted.is_thread).map(|_| self.files.own.who.clone());
         thread.set_number = wanted.tells_itself;
         if wanted.shares_memory && !wanted.borrows {
             thread.signals.stack = Default::default();
@@ -152,7 +154,7 @@ impl System {
         let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
         let most = self.process.limits.get(THREADS)?.current;
         let counted = || others.threads.values().filter(|thread| self.files.user_of(thread.process) == self.user()).count() as u64 + 1;
-        let has_enough = !self.files.own.who.is_root() && counted() >= most;
+        let has_enough = !self.files.own.who.is_capable(SYS_RESOURCE | SYS_ADMIN) && counted() >= most;
         if is_full || has_enough { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 

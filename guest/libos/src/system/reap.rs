@@ -95,8 +95,9 @@ impl System {
     /// `ECHILD`: there is no such child. `WAITS`, `ERESTART`.
     pub fn await_child(&mut self, wanted: &Wanted) -> Result<Option<Told>, Errno> {
         let parent = self.process.number;
-        let children =
-            |system: &System| system.processes_where(|child| child.parent == parent && child.number != parent && wanted.means(child));
+        // A child that has ended can neither stop nor go on any more.
+        let is_child = |child: &Process| child.parent == parent && child.number != parent && (wanted.ended || !child.has_ended());
+        let children = |system: &System| system.processes_where(|child| is_child(child) && wanted.means(child));
         if children(self).is_empty() {
             return Err(Errno::ECHILD);
         }

@@ -107,7 +107,11 @@ impl System {
             if matches!(self.thread.stage, Stage::Runs) {
                 self.leave_sequence(context);
             }
+            self.put_credentials_away();
             self.enter_process(thread.process);
+            if let Some(who) = &thread.who {
+                self.files.own.who.clone_from(who);
+            }
             self.thread.save(context);
             thread.load(context);
             let before = core::mem::replace(&mut self.thread, thread);
@@ -122,6 +126,17 @@ impl System {
             self.others.turn_kept = self.others.turn_began + LEAST;
         }
         self.arm();
+    }
+
+    /// Keeps who the running thread is, if that is its own business: for others its process is who its first thread is.
+    fn put_credentials_away(&mut self) {
+        if self.thread.who.is_none() {
+            return;
+        }
+        let first = self.process.number;
+        let leader = self.others.threads.get(&first).filter(|_| self.thread.number != first).and_then(|leader| leader.who.clone());
+        let own = leader.unwrap_or_else(|| self.files.own.who.clone());
+        self.thread.who = Some(core::mem::replace(&mut self.files.own.who, own));
     }
 
     /// Leads the running thread out of the sequence that it is in, because it is being interrupted.

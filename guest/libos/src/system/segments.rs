@@ -33,6 +33,7 @@ impl System {
         self.memory.map(pages, region.permissions, region.backing)?;
         self.memory.forget(pages);
         self.others.shared.put(pages, region);
+        self.conceal(&[(pages, region)]);
         Ok(pages)
     }
 
@@ -49,9 +50,15 @@ impl System {
             return Err(Errno::ENOMEM);
         } else if self.memory.is_covered(pages) && self.memory.pieces(pages).iter().all(|(_, region)| region.backing == backing) {
             self.memory.again.add(pages);
+            // At one place two attachments permit what either does.
+            for (piece, region) in self.memory.pieces(pages) {
+                let both = Permissions::from_bits(region.permissions.bits() | permissions.bits()).unwrap_or(permissions);
+                self.memory.note(piece, Region { permissions: both, backing });
+            }
         } else {
             return Err(Errno::EINVAL);
         }
+        self.settle_shared_in(pages);
         self.stamp_segment(number, 0);
         Ok(())
     }
@@ -72,7 +79,9 @@ impl System {
             self.stamp_segment(number, 1);
         }
         for part in last {
+            let had = self.memory.pieces(part);
             self.leave_shared(part);
+            self.conceal(&had);
         }
         Ok(())
     }

@@ -345,10 +345,13 @@ impl Input {
         self.typed.range(..reach).filter(|typed| **typed != Typed::End).count()
     }
 
-    /// Whether more can be typed without loss. Of lines all is taken: what is too long is lost, as the person sees.
+    /// How many bytes can be typed now. Where no line is finished one always can: a line that is too long loses its end, as the person sees. Where one is, the rest waits.
     #[must_use]
-    pub fn has_room(&self, settings: &Settings) -> bool {
-        settings.has(local::LINES) || self.typed.len() < TYPED_MAX
+    pub fn room(&self, settings: &Settings) -> usize {
+        match TYPED_MAX.saturating_sub(self.typed.len()) {
+            0 if settings.has(local::LINES) && self.finished == 0 => 1,
+            room => room,
+        }
     }
 
     /// Takes at most `room` bytes: of one line, where lines matter.

@@ -16,8 +16,6 @@ pub use timer::{Moment, Setting, Source, Timer};
 
 /// Timers that a process may create.
 const TIMERS_MAX: usize = 1024;
-/// How closely timers of CPU time are watched, in nanoseconds.
-const CPU_RESOLUTION: u64 = 1_000_000;
 
 /// Which of the three timers of `setitimer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +147,7 @@ impl Timers {
     /// When the next one runs out, on the cell's clock.
     #[must_use]
     pub fn next(&self, now: Moment) -> Option<u64> {
-        let of_cpu = self.watched(Source::Cpu).map(|at| now.clock.saturating_add(at.saturating_sub(now.cpu).max(CPU_RESOLUTION)));
+        let of_cpu = self.watched(Source::Cpu).map(|at| now.clock_at(at));
         of_cpu.chain(self.next_by_clock()).min()
     }
 

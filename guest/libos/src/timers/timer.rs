@@ -20,7 +20,16 @@ pub enum Source {
     Cpu,
 }
 
+/// How closely CPU time is watched, in nanoseconds.
+const CPU_RESOLUTION: u64 = 1_000_000;
+
 impl Moment {
+    /// When the program, if it runs on, will have had the CPU for so long: on the cell's clock.
+    #[must_use]
+    pub fn clock_at(self, cpu: u64) -> u64 {
+        self.clock.saturating_add(cpu.saturating_sub(self.cpu).max(CPU_RESOLUTION))
+    }
+
     /// What the source reads.
     #[must_use]
     pub const fn of(self, source: Source) -> u64 {

@@ -7,6 +7,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
 use super::{command, gone, now, set_owner, words_of};
+use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::ipc::QUEUES_MAX;
 use crate::ipc::objects::{READ, WRITE};
@@ -119,7 +120,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             let room = words::<15>(buffer)?[ROOM];
             let object = system.ipc.queues.get_mut(number)?;
             object.check_owner(&system.files.own.who)?;
-            if room > QUEUE_BYTES && !system.files.own.who.is_root() {
+            if room > QUEUE_BYTES && !system.files.own.who.is_capable(SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             set_owner(object, buffer)?;

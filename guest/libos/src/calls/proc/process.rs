@@ -146,7 +146,7 @@ impl<'a> Shown<'a> {
         let (number, group, session) = (self.number, process.group, process.session);
         let who = &self.own.who;
         let groups: String = who.groups.iter().map(|group| format!("{group} ")).collect();
-        let roles = |roles: Roles| format!("{}\t{}\t{}\t{}", roles.real, roles.effective, roles.saved, roles.effective);
+        let roles = |roles: Roles| format!("{}\t{}\t{}\t{}", roles.real, roles.effective, roles.saved, roles.file);
         let mut text = format!(
             "Name:\t{name}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{number}\nPPid:\t{}\nTracerPid:\t0\n\
              Uid:\t{}\nGid:\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{number}\nNSpgid:\t{group}\nNSsid:\t{session}\n",

@@ -14,6 +14,7 @@ use super::own::Own;
 use super::status::{Status, minor, time};
 use super::tree::{Listed, Place};
 use super::{Files, Kind, OpenFile};
+use crate::credentials::capabilities::SYS_PTRACE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
@@ -108,8 +109,8 @@ impl Files {
     fn inspected(&self, subject: Option<Subject>) -> Result<&Own, Errno> {
         let own = self.of(subject.ok_or(Errno::ENOENT)?.process).ok_or(Errno::ENOENT)?;
         let (asks, has) = (&self.own.who, own.who.user);
-        let is_same = [has.real, has.effective, has.saved].iter().all(|user| *user == asks.user.effective);
-        if asks.is_root() || is_same || own.process == self.own.process { Ok(own) } else { Err(Errno::EACCES) }
+        let is_same = [has.real, has.effective, has.saved].iter().all(|user| *user == asks.user.file);
+        if asks.is_capable(SYS_PTRACE) || is_same || own.process == self.own.process { Ok(own) } else { Err(Errno::EACCES) }
     }
 
     /// Where a link of `/proc` leads.

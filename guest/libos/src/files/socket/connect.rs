@@ -58,6 +58,9 @@ impl Sockets {
             return Err(if can { Errno::EINVAL } else { Errno::EOPNOTSUPP });
         };
         let accepted = waiting.pop_front().ok_or(if ended { Errno::EINVAL } else { Errno::EAGAIN })?;
+        if let Ok(socket) = self.get_mut(accepted) {
+            socket.is_unaccepted = false;
+        }
         // Somebody who was kept outside has room now, unless it is gone or has given up.
         while let State::Listening { outside, .. } = &mut self.get_mut(id)?.state
             && let Some(next) = outside.pop_front()
@@ -84,6 +87,7 @@ impl Sockets {
         let server = self.open(family, style, protocol, listener_who)?;
         let socket = self.get_mut(server)?;
         socket.options = options;
+        socket.is_unaccepted = true;
         socket.state = State::Connected(client);
         (socket.local, socket.remote) = match (target.as_ref().and_then(Address::internet), remote.internet()) {
             (Some(target), Some(remote)) => {

@@ -33,6 +33,7 @@ use notices::Told;
 use options::Options;
 use outside::{Far, Outside};
 use queue::Queue;
+use transfer::Corked;
 
 /// Which socket: its place in the table, and its inode number, which is given once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,6 +114,11 @@ pub struct Who {
     pub group: u32,
 }
 
+impl Who {
+    /// Nobody that a receiver is told of: Linux's numbers for a process and a user that it does not know.
+    pub const NOBODY: Who = Who { process: 0, user: 65_534, group: 65_534 };
+}
+
 /// What a socket is connected to.
 #[derive(Debug)]
 pub enum State {
@@ -180,6 +186,10 @@ pub struct Socket {
     pub other: Option<Who>,
     /// It stands for somebody outside.
     pub far: Option<Far>,
+    /// It is the end of a connection that nobody has accepted yet.
+    is_unaccepted: bool,
+    /// What is to be sent in one datagram with what comes next.
+    corked: Option<Corked>,
     /// The name by which it is found.
     name: Option<UnixName>,
     /// The port by which it is found.
@@ -314,6 +324,8 @@ impl Sockets {
             who,
             other: None,
             far: None,
+            is_unaccepted: false,
+            corked: None,
             name: None,
             port: None,
             chose_port: false,

@@ -38,6 +38,8 @@ pub struct Beside {
     pub files: Vec<usize>,
     /// Who sent it.
     pub who: Who,
+    /// The sender says so itself, whether anybody asks or not.
+    pub is_said: bool,
     /// What its packet says.
     pub packet: Packet,
 }

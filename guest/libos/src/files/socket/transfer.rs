@@ -39,8 +39,18 @@ pub struct Sending<'a> {
     pub beside: Beside,
     /// The last of them is urgent.
     pub urgent: bool,
+    /// A datagram waits for what follows.
+    pub more: bool,
     /// Fills what it is handed.
     pub give: &'a mut dyn FnMut(&mut [u8]) -> usize,
+}
+
+/// A datagram that is put together from several pieces.
+#[derive(Debug)]
+pub struct Corked {
+    to: Destination,
+    bytes: Vec<u8>,
+    packet: Packet,
 }
 
 /// How something is received: how much, how, and what takes it, which says how many bytes it did.
@@ -105,7 +115,7 @@ impl Sockets {
             (Family::Unix, Style::Packets) => self.send_packet(id, sending),
             (Family::Unix, Style::Datagram) => self.send_datagram(id, to, sending),
             (_, Style::Stream) => self.send_tcp(id, sending),
-            (Family::Internet4 | Family::Internet6, _) if socket.is_udp() => self.send_udp(id, to, sending),
+            (Family::Internet4 | Family::Internet6, _) if socket.is_udp() => self.send_pieces(id, to, sending),
             (Family::Internet4 | Family::Internet6, _) => self.send_message(id, to, sending),
             (Family::Unix, Style::Raw) => Err(Errno::EOPNOTSUPP),
             (Family::Packet, _) => self.send_frame(id, to, sending),
@@ -119,7 +129,11 @@ impl Sockets {
     /// Those of [`Sockets::send`].
     pub fn send_bytes(&mut self, id: SocketId, bytes: &[u8]) -> Result<usize, Errno> {
         let mut give = giving(bytes);
-        self.send(id, &Destination::Connected, Sending { length: bytes.len(), beside: Beside::default(), urgent: false, give: &mut give })
+        self.send(
+            id,
+            &Destination::Connected,
+            Sending { length: bytes.len(), beside: Beside::default(), urgent: false, more: false, give: &mut give },
+        )
     }
 
     fn send_tcp(&mut self, id: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
@@ -238,6 +252,53 @@ impl Sockets {
         other.queue.push_whole(sending.length, from, sending.beside, sending.give)?;
         other.pulse.input();
         Ok(sending.length)
+    }
+
+    /// Whether somebody who sends a message through a Unix socket is told to who receives it: one of them has asked for that, or cannot have yet.
+    #[must_use]
+    pub fn tells_sender(&self, id: SocketId, to: &Destination) -> bool {
+        let Ok(socket) = self.get(id) else { return false };
+        let target = if let Destination::Unix(target) = to { Some(*target) } else { socket.peer() };
+        let target = target.and_then(|target| self.get(target).ok());
+        socket.options.passes_who || target.is_some_and(|target| target.options.passes_who || target.is_unaccepted)
+    }
+
+    /// Sends by UDP, or adds to a datagram that waits for what follows.
+    fn send_pieces(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+        const CORK: u32 = 1;
+        let socket = self.get_mut(id)?;
+        let waits = sending.more || socket.kept_option(level::UDP, CORK).is_some_and(|value| value != 0);
+        let before = socket.corked.take();
+        if !waits && before.is_none() {
+            return self.send_udp(id, to, sending);
+        }
+        if before.is_none() && *to == Destination::Connected && socket.remote.is_none() {
+            return Err(Errno::EDESTADDRREQ);
+        }
+        let length = sending.length;
+        let mut whole = before.unwrap_or_else(|| Corked { to: to.clone(), bytes: Vec::new(), packet: sending.beside.packet });
+        if whole.bytes.len().saturating_add(length) > UDP_MAX {
+            return Err(Errno::EMSGSIZE);
+        }
+        let piece = gather(length, sending.give)?;
+        whole.bytes.try_reserve(length).map_err(|_| Errno::ENOMEM)?;
+        whole.bytes.extend(piece);
+        self.get_mut(id)?.corked = Some(whole);
+        if !waits {
+            self.uncork(id)?;
+        }
+        Ok(length)
+    }
+
+    /// Sends the datagram that waits for more, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Sockets::send`].
+    pub fn uncork(&mut self, id: SocketId) -> Result<(), Errno> {
+        let Some(Corked { to, bytes, packet }) = self.get_mut(id)?.corked.take() else { return Ok(()) };
+        let mut give = giving(&bytes);
+        let beside = Beside { packet, ..Beside::default() };
+        self.send_udp(id, &to, Sending { length: bytes.len(), beside, urgent: false, more: false, give: &mut give }).map(|_| ())
     }
 
     fn send_udp(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {

@@ -117,13 +117,13 @@ fn output_is_held_back_between_two_characters() {
 fn a_line_that_is_too_long_can_be_ended() {
     let mut terminal = terminal();
     terminal.typed(&[b'x'; 2 * TYPED_MAX]);
-    assert!(!terminal.is_ready() && terminal.input.has_room(&terminal.settings));
+    assert!(!terminal.is_ready() && terminal.input.room(&terminal.settings) > 0);
     terminal.typed(b"y\n");
     let line = terminal.read(2 * TYPED_MAX).expect("a line");
     assert_eq!((line.len(), &line[line.len() - 2..]), (TYPED_MAX, &b"x\n"[..]));
     set_local(&mut terminal, 0);
     terminal.typed(&[b'x'; 2 * TYPED_MAX]);
-    assert_eq!((terminal.input.readable(&terminal.settings), terminal.input.has_room(&terminal.settings)), (TYPED_MAX, false));
+    assert_eq!((terminal.input.readable(&terminal.settings), terminal.input.room(&terminal.settings)), (TYPED_MAX, 0));
 }
 
 #[test]
