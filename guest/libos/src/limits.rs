@@ -12,6 +12,16 @@ const UNLIMITED: u64 = u64::MAX;
 const RESOURCES: usize = 16;
 /// Seconds that a process may use the CPU.
 const CPU: u64 = 0;
+/// Bytes that a file may have that it writes.
+pub const FILE_SIZE: u64 = 1;
+/// Bytes that are its own to write.
+const DATA: u64 = 2;
+/// Bytes of memory that are kept when a signal ends a process.
+const CORE: u64 = 4;
+/// Bytes that may be locked.
+const LOCKED: u64 = 8;
+/// Bytes that may be mapped.
+const ADDRESS_SPACE: u64 = 9;
 /// Bytes that the stack may grow to.
 const STACK: u64 = 3;
 /// Bytes that it may grow to if nobody says otherwise.
@@ -45,13 +55,18 @@ pub struct Limits([Limit; RESOURCES]);
 
 impl Default for Limits {
     fn default() -> Limits {
-        const CORE: usize = 4;
         const MESSAGES: usize = 12;
         const NICE: usize = 13;
         const REAL_TIME: usize = 14;
         let mut limits = [Limit { current: UNLIMITED, most: UNLIMITED }; RESOURCES];
-        let lower =
-            [(CORE, 0), (THREADS as usize, PROCESSES_MAX), (FILES as usize, OPEN_MAX), (MESSAGES, 819_200), (NICE, 0), (REAL_TIME, 0)];
+        let lower = [
+            (CORE as usize, 0),
+            (THREADS as usize, PROCESSES_MAX),
+            (FILES as usize, OPEN_MAX),
+            (MESSAGES, 819_200),
+            (NICE, 0),
+            (REAL_TIME, 0),
+        ];
         for (resource, limit) in lower {
             limits[resource] = Limit { current: limit, most: limit };
         }
@@ -74,6 +89,35 @@ impl Limits {
     #[must_use]
     pub fn stack(&self) -> u64 {
         self.0[STACK as usize].current
+    }
+
+    /// What counts of a resource that is counted in bytes.
+    fn bytes(&self, resource: u64) -> u64 {
+        self.0[resource as usize].current
+    }
+
+    /// Bytes that a process may keep of its memory when a signal ends it.
+    #[must_use]
+    pub fn core(&self) -> u64 {
+        self.bytes(CORE)
+    }
+
+    /// Bytes that it may have mapped, as long as that is limited at all.
+    #[must_use]
+    pub fn address_space(&self) -> Option<u64> {
+        Some(self.bytes(ADDRESS_SPACE)).filter(|bytes| *bytes != UNLIMITED)
+    }
+
+    /// Bytes of them that may be its own to write, as long as that is limited at all.
+    #[must_use]
+    pub fn data(&self) -> Option<u64> {
+        Some(self.bytes(DATA)).filter(|bytes| *bytes != UNLIMITED)
+    }
+
+    /// Bytes of them that may be locked, as long as that is limited at all.
+    #[must_use]
+    pub fn locked(&self) -> Option<u64> {
+        Some(self.bytes(LOCKED)).filter(|bytes| *bytes != UNLIMITED)
     }
 
     /// When a process is to be told, or ended, because it has used the CPU for so long, in nanoseconds of that. `None`: never.

@@ -14,6 +14,7 @@ use crate::signals::action::Disposition;
 use crate::signals::info::Info;
 use crate::signals::{Shared, Signal};
 use crate::timers::Timers;
+use crate::user::NANOSECONDS;
 use crate::wait::ThreadNumber;
 use scheduling::Scheduling;
 use settings::Settings;
@@ -33,6 +34,8 @@ pub enum Change {
     Exited(u8),
     /// This signal ended it.
     Killed(u8),
+    /// The same, and its memory would have been kept.
+    Dumped(u8),
     /// This signal stopped it.
     Stopped(u8),
     /// It goes on.
@@ -46,6 +49,7 @@ impl Change {
         match self {
             Change::Exited(status) => u32::from(status) << 8,
             Change::Killed(signal) => signal.into(),
+            Change::Dumped(signal) => u32::from(signal) | 0x80,
             Change::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
             Change::Continued => 0xffff,
         }
@@ -57,6 +61,7 @@ impl Change {
         match self {
             Change::Exited(status) => (1, status.into()),
             Change::Killed(signal) => (2, signal.into()),
+            Change::Dumped(signal) => (3, signal.into()),
             Change::Stopped(signal) => (5, signal.into()),
             Change::Continued => (6, 18),
         }
@@ -65,17 +70,39 @@ impl Change {
     /// Whether it is the end.
     #[must_use]
     pub fn is_end(self) -> bool {
-        matches!(self, Change::Exited(_) | Change::Killed(_))
+        matches!(self, Change::Exited(_) | Change::Killed(_) | Change::Dumped(_))
     }
 }
 
-/// Nanoseconds of the CPU, a process's own and those of the children it has waited for.
+/// What a process has used: nanoseconds of the CPU, its own and those of the children it has waited for, and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Its own.
     pub own: u64,
     /// Of children.
     pub children: u64,
+    /// The most bytes that it had in memory whenever somebody looked: who asks for it, and it itself at its end.
+    pub peak: u64,
+    /// The same of the child that had most.
+    pub children_peak: u64,
+}
+
+impl Usage {
+    /// The words of a `struct rusage` of so much time and memory.
+    #[must_use]
+    pub fn words(time: u64, peak: u64) -> [u64; 18] {
+        const PEAK: usize = 4;
+        let mut words = [0; 18];
+        (words[0], words[1]) = (time / NANOSECONDS, time % NANOSECONDS / 1000);
+        words[PEAK] = peak >> 10;
+        words
+    }
+
+    /// The same for a process with the children that it has waited for.
+    #[must_use]
+    pub fn whole(&self) -> [u64; 18] {
+        Usage::words(self.own + self.children, self.peak.max(self.children_peak))
+    }
 }
 
 /// A process.

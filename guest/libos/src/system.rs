@@ -29,7 +29,7 @@ use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
 use crate::jobs::Jobs;
-use crate::limits::{FILES, Limit};
+use crate::limits::{FILE_SIZE, FILES, Limit};
 use crate::memory::AddressSpace;
 use crate::network::Network;
 use crate::process::{FIRST, Process, ProcessNumber};
@@ -128,10 +128,12 @@ impl System {
     pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
         let may_raise = self.files.own.who.is_capable(SYS_RESOURCE);
         self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
-        if resource == FILES
-            && let Some(own) = self.files.of_mut(number)
-        {
-            own.descriptors_max = limit.current;
+        if let Some(own) = self.files.of_mut(number) {
+            match resource {
+                FILES => own.descriptors_max = limit.current,
+                FILE_SIZE => own.file_size_max = limit.current,
+                _ => {}
+            }
         }
         self.watch_timers();
         Ok(())
@@ -269,6 +271,13 @@ impl System {
     pub fn used(&self) -> u64 {
         let others: u64 = self.others.processes.values().map(|process| process.usage.own + process.usage.children).sum();
         others + self.moment().cpu + self.process.usage.children
+    }
+
+    /// Takes note of what the running process has in memory. Returns the most that it was seen to have.
+    pub fn note_peak(&mut self) -> u64 {
+        let peak = self.process.usage.peak.max(self.memory.resident_bytes());
+        self.process.usage.peak = peak;
+        peak
     }
 
     /// What time it is, and how long the running process has had the CPU.
@@ -420,6 +429,15 @@ impl System {
         let info = Info::sent(Signal::PIPE, code::USER, self.process.number, self.user());
         let _ = self.send_to_thread(self.thread.number, info);
         Errno::EPIPE
+    }
+
+    /// What is told of a write or a new size that failed. Who may not make a file that large is sent a signal.
+    pub fn too_large(&mut self, error: Errno) -> Errno {
+        if error == Errno::EFBIG && self.files.own.file_size_max != u64::MAX {
+            let info = Info::sent(Signal::XFSZ, code::USER, self.process.number, self.user());
+            let _ = self.send_to_thread(self.thread.number, info);
+        }
+        error
     }
 
     /// Looks whether a system call that waits has to make way for a signal.

@@ -8,8 +8,8 @@ use syscalls::Sysno;
 
 use crate::calls::{
     attributes, capabilities, control, directory, epoll, futex, identity, inotify, input_output, ipc, locks, memory, messages, mqueue,
-    names, open, pidfd, poll, processes, random, resident, rseq, scheduling, settings, signalfd, signals, sizes, sockets, splice, stat,
-    time, timerfd, timers, users, xattr,
+    names, open, pidfd, poll, privileged, processes, random, resident, rseq, scheduling, settings, signalfd, signals, sizes, sockets,
+    splice, stat, time, timerfd, timers, users, xattr,
 };
 use crate::errno::Errno;
 use crate::system::System;
@@ -91,6 +91,7 @@ const LIMITS: Support = Partial("all are kept and told; those of open files, sta
 const SCHEDULING: Support = Partial("kept and told; there is nobody to share processors with");
 const RESIDENT: Support = Accepted("memory is not paged out");
 const NOT_PERMITTED: Support = Refused("not the program's to do: EPERM");
+const NO_NAMESPACES: Support = Refused("no file stands for a namespace: EINVAL");
 const SOCKETS: Support = Partial(
     "of Unix, and of TCP, UDP and ICMP over the cell's own loopback and its network; of raw packets those of ICMP, without headers of one's own; packet sockets of the card, which do not hear what the cell itself sends",
 );
@@ -226,7 +227,7 @@ pub const TABLE: &[Call] = &[
     call(99, "sysinfo(sysinfo=)", Full, identity::sysinfo),
     call(100, "times(process-times=)", CPU_TIME, time::times),
     call(102, "getuid()", Full, users::getuid),
-    call(103, "syslog(int, pointer, int)", NOT_PERMITTED, not_permitted),
+    call(103, "syslog(int, pointer, int)", NOT_PERMITTED, privileged::syslog),
     call(104, "getgid()", Full, users::getgid),
     call(105, "setuid(int)", Full, users::setuid),
     call(106, "setgid(int)", Full, users::setgid),
@@ -270,27 +271,27 @@ pub const TABLE: &[Call] = &[
     call(147, "sched_get_priority_min(policy)", Full, scheduling::sched_get_priority_min),
     call(148, "sched_rr_get_interval(int, timespec=)", SCHEDULING, scheduling::sched_rr_get_interval),
     call(149, "mlock(pointer, size)", RESIDENT, resident::mlock),
-    call(150, "munlock(pointer, size)", RESIDENT, resident::mlock),
+    call(150, "munlock(pointer, size)", RESIDENT, resident::munlock),
     call(151, "mlockall(locking)", RESIDENT, resident::mlockall),
     call(152, "munlockall()", RESIDENT, identity::zero),
-    call(153, "vhangup()", NOT_PERMITTED, not_permitted),
-    call(155, "pivot_root(path, path)", NOT_PERMITTED, not_permitted),
+    call(153, "vhangup()", NOT_PERMITTED, privileged::refuse),
+    call(155, "pivot_root(path, path)", NOT_PERMITTED, privileged::pivot_root),
     call(157, "prctl(process-control, process-argument=)", SETTINGS, settings::prctl),
     call(158, "arch_prctl(architecture, hex)", Full, identity::arch_prctl),
     call(160, "setrlimit(resource, limits)", LIMITS, identity::setrlimit),
     call(161, "chroot(path)", Full, directory::chroot),
     call(162, "sync()", KEPT, control::sync),
-    call(163, "acct(path)", NOT_PERMITTED, not_permitted),
-    call(164, "settimeofday(timeval, pointer)", NOT_PERMITTED, not_permitted),
-    call(165, "mount(path, path, path, hex, pointer)", NOT_PERMITTED, not_permitted),
-    call(166, "umount2(path, hex)", NOT_PERMITTED, not_permitted),
-    call(167, "swapon(path, hex)", NOT_PERMITTED, not_permitted),
-    call(168, "swapoff(path)", NOT_PERMITTED, not_permitted),
-    call(169, "reboot(hex, hex, hex, pointer)", NOT_PERMITTED, not_permitted),
-    call(170, "sethostname(bytes, size)", NOT_PERMITTED, not_permitted),
-    call(171, "setdomainname(bytes, size)", NOT_PERMITTED, not_permitted),
-    call(172, "iopl(int)", NOT_PERMITTED, not_permitted),
-    call(173, "ioperm(hex, hex, int)", NOT_PERMITTED, not_permitted),
+    call(163, "acct(path)", NOT_PERMITTED, privileged::on_path),
+    call(164, "settimeofday(timeval, pointer)", NOT_PERMITTED, privileged::settimeofday),
+    call(165, "mount(path, path, path, hex, pointer)", NOT_PERMITTED, privileged::mount),
+    call(166, "umount2(path, hex)", NOT_PERMITTED, privileged::umount2),
+    call(167, "swapon(path, hex)", NOT_PERMITTED, privileged::swapon),
+    call(168, "swapoff(path)", NOT_PERMITTED, privileged::on_path),
+    call(169, "reboot(hex, hex, hex, pointer)", NOT_PERMITTED, privileged::reboot),
+    call(170, "sethostname(bytes, size)", NOT_PERMITTED, privileged::set_name),
+    call(171, "setdomainname(bytes, size)", NOT_PERMITTED, privileged::set_name),
+    call(172, "iopl(int)", NOT_PERMITTED, privileged::iopl),
+    call(173, "ioperm(hex, hex, int)", NOT_PERMITTED, privileged::ioperm),
     call(186, "gettid()", Full, processes::gettid),
     call(187, "readahead(fd, offset, size)", KEPT, control::readahead),
     call(188, "setxattr(path, path, bytes, size, attribute-flags)", XATTR, xattr::setxattr),
@@ -327,7 +328,7 @@ pub const TABLE: &[Call] = &[
     call(224, "timer_gettime(int, itimerspec=)", Full, timers::timer_gettime),
     call(225, "timer_getoverrun(int)", Full, timers::timer_getoverrun),
     call(226, "timer_delete(int)", Full, timers::timer_delete),
-    call(227, "clock_settime(clock, timespec)", NOT_PERMITTED, not_permitted),
+    call(227, "clock_settime(clock, timespec)", NOT_PERMITTED, privileged::clock_settime),
     call(228, "clock_gettime(clock, timespec=)", CPU_TIME, time::clock_gettime),
     call(229, "clock_getres(clock, timespec=)", Full, time::clock_getres),
     call(230, "clock_nanosleep(clock, timer-flags, timespec, left=)", Full, time::clock_nanosleep),
@@ -366,7 +367,7 @@ pub const TABLE: &[Call] = &[
     call(269, "faccessat(at, path, access)", Full, open::faccessat),
     call(270, "pselect6(int, descriptors, descriptors, descriptors, timespec, pointed-set) timed-sets", Full, poll::pselect6),
     call(271, "ppoll(polls, uint, timespec, set, size) timed-polls", Full, poll::ppoll),
-    call(272, "unshare(hex)", NOT_PERMITTED, not_permitted),
+    call(272, "unshare(hex)", Partial("no namespaces"), privileged::unshare),
     call(273, "set_robust_list(pointer, size)", Full, futex::set_robust_list),
     call(274, "get_robust_list(int, pointer, pointer)", Full, futex::get_robust_list),
     call(275, "splice(fd, offset-at, fd, offset-at, size, splicing)", Full, splice::splice),
@@ -396,19 +397,19 @@ pub const TABLE: &[Call] = &[
     call(295, "preadv(fd, vectors=, size, offset)", Full, input_output::preadv),
     call(296, "pwritev(fd, vectors, size, offset)", Full, input_output::pwritev),
     call(297, "rt_tgsigqueueinfo(int, int, signal, siginfo)", Full, signals::rt_tgsigqueueinfo),
-    call(298, "perf_event_open(pointer, int, int, int, hex)", NOT_PERMITTED, not_permitted),
+    call(298, "perf_event_open(pointer, int, int, int, hex)", NOT_PERMITTED, privileged::perf_event_open),
     call(299, "recvmmsg(fd, pointer, uint, message-flags, timespec)", URGENT, messages::recvmmsg),
     call(302, "prlimit64(int, resource, limits, limits=)", LIMITS, identity::prlimit64),
     call(306, "syncfs(fd)", KEPT, control::syncfs),
     call(307, "sendmmsg(fd, pointer, uint, message-flags)", URGENT, messages::sendmmsg),
-    call(308, "setns(fd, hex)", NOT_PERMITTED, not_permitted),
+    call(308, "setns(fd, hex)", NO_NAMESPACES, privileged::setns),
     call(309, "getcpu(number32=, number32=, pointer)", Full, processes::getcpu),
     call(316, "renameat2(at, path, at, path, renaming)", Partial("no whiteouts"), names::renameat2),
     call(318, "getrandom(random-bytes=, size, random)", Full, random::getrandom),
     call(319, "memfd_create(path, memory-flags)", Partial("no sealing, no huge pages"), open::memfd_create),
-    call(321, "bpf(int, pointer, size)", NOT_PERMITTED, not_permitted),
+    call(321, "bpf(int, pointer, size)", NOT_PERMITTED, privileged::refuse),
     call(322, "execveat(fd, path, pointer, pointer, hex)", Partial("set-id bits are ignored"), processes::execveat),
-    call(323, "userfaultfd(hex)", NOT_PERMITTED, not_permitted),
+    call(323, "userfaultfd(hex)", NOT_PERMITTED, privileged::userfaultfd),
     call(324, "membarrier(hex, hex)", Full, processes::membarrier),
     call(325, "mlock2(pointer, size, hex)", RESIDENT, resident::mlock2),
     call(326, "copy_file_range(fd, number64, fd, number64, size, hex)", Full, input_output::copy_file_range),
@@ -435,11 +436,6 @@ fn unsupported(_: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// Numbers below this may have handlers.
 const NUMBERS: usize = 512;
-
-/// A call that changes what is not the program's, as root without capabilities finds it.
-fn not_permitted(_: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Err(Errno::EPERM)
-}
 
 /// The handlers by number.
 static HANDLER: [Option<Handler>; NUMBERS] = {

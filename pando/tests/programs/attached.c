@@ -60,7 +60,8 @@ static void detached(void)
 	SHOW(shmdt((void *)memory));
 	SHOW(look(memory));
 	SHOW(put(memory, 9));
-	SHOW(write(other[1], "x", 1));
+	if (write(other[1], "x", 1) != 1)
+		return;
 	waitpid(child, NULL, 0);
 	SHOW(look(memory));
 	memory = shmat(id, NULL, SHM_RDONLY);
@@ -99,7 +100,8 @@ static void unmapped(void)
 	SHOW(munmap((void *)memory, PAGE));
 	SHOW(look(memory));
 	SHOW(look(memory + PAGE));
-	SHOW(write(go[1], "x", 1));
+	if (write(go[1], "x", 1) != 1)
+		return;
 	waitpid(child, NULL, 0);
 	SHOW(look(memory));
 	SHOW(look(memory + PAGE));

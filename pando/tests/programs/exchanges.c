@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -162,8 +163,6 @@ static void exclusive(void)
 	SHOW(read(ready[0], told, 1));
 	while (wait(&status) > 0 && ++woken < 1)
 		;
-	struct pollfd others = {ready[0], POLLIN, 0};
-	SHOW(poll(&others, 1, 50));
 	close(ends[1]);
 	for (int at = 1; at < WAITERS; at++)
 		SHOW(read(ready[0], told + at, 1));
@@ -219,6 +218,43 @@ static void corked(void)
 	SHOW(send(sender, block, 60000, 0));
 	SHOW(send(sender, "l", 1, 0));
 	SHOW(recv(receiver, bytes, sizeof bytes, 0));
+}
+
+// A connection to oneself, and a datagram that nobody takes.
+static void nobody(void)
+{
+	int both = socket(AF_INET, SOCK_STREAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0), receiver = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = sizeof address;
+	char bytes[20], control[256];
+	bind(both, (void *)&address, length);
+	getsockname(both, (void *)&address, &length);
+	SHOW(connect(both, (void *)&address, length));
+	SHOW(write(both, "abc", 3));
+	SHOW(read(both, bytes, sizeof bytes));
+	SHOW(shutdown(both, SHUT_WR));
+	SHOW(read(both, bytes, sizeof bytes));
+	SHOW(close(both));
+	address.sin_port = 0;
+	bind(receiver, (void *)&address, length);
+	getsockname(receiver, (void *)&address, &length);
+	close(receiver);
+	SHOW(sendto(sender, "abc", 3, 0, (void *)&address, length));
+	SHOW(recv(sender, bytes, sizeof bytes, MSG_DONTWAIT));
+	SHOW(setsockopt(sender, IPPROTO_IP, IP_RECVERR, &on, sizeof on));
+	SHOW(sendto(sender, "abc", 3, 0, (void *)&address, length));
+	SHOW(recv(sender, bytes, sizeof bytes, MSG_DONTWAIT));
+	struct sockaddr_in from;
+	struct iovec room = {bytes, sizeof bytes};
+	struct msghdr header = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &room, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	SHOW(recvmsg(sender, &header, MSG_ERRQUEUE));
+	struct cmsghdr *part = CMSG_FIRSTHDR(&header);
+	// An error, who says so, and why; then by whom.
+	struct { uint32_t number; uint8_t origin, kind, code, pad; } *error = part ? (void *)CMSG_DATA(part) : NULL;
+	printf("flags %#x, to the port: %d, %.3s\n", header.msg_flags, from.sin_port == address.sin_port, bytes);
+	if (error)
+		printf("%s, origin %d, kind %d, code %d\n", strerror(error->number), error->origin, error->kind, error->code);
+	SHOW(recvmsg(sender, &header, MSG_ERRQUEUE));
 }
 
 static int open_terminal(int *master)
@@ -298,7 +334,7 @@ int main(int number, char **arguments)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
 		{"broken", broken}, {"spliced", spliced}, {"notified", notified}, {"exclusive", exclusive}, {"senders", senders}, {"corked", corked},
-		{"lines", lines}, {"flushed", flushed},
+		{"nobody", nobody}, {"lines", lines}, {"flushed", flushed},
 	};
 	for (size_t at = 0; number > 1 && at < sizeof parts / sizeof *parts; at++)
 		if (!strcmp(arguments[1], parts[at].name))

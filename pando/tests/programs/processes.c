@@ -282,11 +282,37 @@ static void limited(void)
 	printf("ended by %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
+// How much memory was used, by oneself and by children.
+static void used(void)
+{
+	enum { MUCH = 64 << 20 };
+	struct rusage usage;
+	if (fork() == 0) {
+		volatile char *memory = malloc(MUCH);
+		for (long at = 0; at < MUCH; at += 512)
+			memory[at] = 1;
+		memory[MUCH - 1] = 1;
+		SHOW(memory[MUCH - 1]);
+		getrusage(RUSAGE_SELF, &usage);
+		SHOW(usage.ru_maxrss >= MUCH >> 10);
+		free((void *)memory);
+		getrusage(RUSAGE_SELF, &usage);
+		SHOW(usage.ru_maxrss >= MUCH >> 10);
+		_exit(0);
+	}
+	wait4(-1, NULL, 0, &usage);
+	SHOW(usage.ru_maxrss >= MUCH >> 10);
+	getrusage(RUSAGE_CHILDREN, &usage);
+	SHOW(usage.ru_maxrss >= MUCH >> 10);
+	getrusage(RUSAGE_SELF, &usage);
+	SHOW(usage.ru_maxrss > 0 && usage.ru_maxrss < MUCH >> 10);
+}
+
 int main(int number, char **arguments)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
 		{"waiting", waiting}, {"reaping", reaping}, {"identities", identities}, {"files", files}, {"powerless", powerless},
-		{"naming", naming}, {"scheduling", scheduling}, {"limited", limited},
+		{"naming", naming}, {"scheduling", scheduling}, {"limited", limited}, {"used", used},
 	};
 	close(mkstemp(secret));
 	for (size_t at = 0; number > 1 && at < sizeof parts / sizeof *parts; at++)

@@ -33,8 +33,17 @@ pub fn futex(system: &mut System, [word, operation, value, timeout, second, thir
     }
     system.thread.futex_lock = None;
     let count = value as u32;
+    let command = operation & OPERATION;
+    let has_second = matches!(command, REQUEUE | COMPARE_REQUEUE | WAKE_OPERATION | WAIT_REQUEUE | COMPARE_REQUEUE_LOCK);
+    if has_second && !second.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    let moves = matches!(command, REQUEUE | COMPARE_REQUEUE | COMPARE_REQUEUE_LOCK);
+    if moves && (count.cast_signed() < 0 || (timeout as u32).cast_signed() < 0) {
+        return Err(Errno::EINVAL);
+    }
     let realtime = operation & REALTIME != 0;
-    match operation & OPERATION {
+    match command {
         WAIT => wait(system, word, count, ANY, relative(timeout)?),
         WAIT_BITS if third as u32 == 0 => Err(Errno::EINVAL),
         WAIT_BITS => wait(system, word, count, third as u32, absolute(timeout, realtime)?),

@@ -189,7 +189,7 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             Err(_) if done > 0 => return Ok(done),
-            Err(error) => return Err(error),
+            Err(error) => return Err(system.too_large(error)),
         }
         if done == wanted || !waits || !is_pipe {
             show_written(system, fd, offset, done)?;

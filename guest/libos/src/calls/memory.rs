@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on memory: `mmap` and its family, `brk`, `madvise`.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use pando_abi::{BlockAddress, BlockNumber, PAGE_SIZE, Permissions};
@@ -33,20 +34,23 @@ const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 
 const MREMAP_MAYMOVE: u64 = 1;
 const MREMAP_FIXED: u64 = 2;
+const MREMAP_DONTUNMAP: u64 = 4;
 
 const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
+const MADV_DONTFORK: u64 = 10;
+const MADV_DOFORK: u64 = 11;
 const MADV_WIPEONFORK: u64 = 18;
 const MADV_KEEPONFORK: u64 = 19;
 const MADV_POPULATE_READ: u64 = 22;
 const MADV_POPULATE_WRITE: u64 = 23;
 const MADV_DONTNEED_LOCKED: u64 = 24;
 /// Advice that needs nothing done: access patterns, merging, huge pages, dumps, forks.
-const HARMLESS_ADVICE: [u64; 14] = [0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 20, 21];
+const HARMLESS_ADVICE: [u64; 12] = [0, 1, 2, 3, 12, 13, 14, 15, 16, 17, 20, 21];
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
 
-const MREMAP_FLAGS: u64 = MREMAP_MAYMOVE | MREMAP_FIXED;
+const MREMAP_FLAGS: u64 = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
 
 /// Permissions from `PROT_` bits, which are the abi's.
 fn permissions(bits: u64) -> Result<Permissions, Errno> {
@@ -86,6 +90,9 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
     if commits && bytes / PAGE_SIZE > memory::total() {
         return Err(Errno::ENOMEM);
     }
+    let is_data = is_private && permissions.writable();
+    let replaced = if flags & MAP_FIXED != 0 { pages(address, bytes).ok() } else { None };
+    check_limits(system, bytes, is_data, replaced)?;
     if !is_private
         && flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0
         && let Some(range) = shared_place(system, file, bytes, offset)
@@ -120,6 +127,16 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
     }
     system.claim(range);
     Ok(range.start())
+}
+
+/// Checks that the process may have so much more memory, in place of what it has in a range.
+fn check_limits(system: &System, bytes: u64, is_data: bool, replaced: Option<PageRange>) -> Result<(), Errno> {
+    let (limits, memory) = (&system.process.limits, &system.memory);
+    let replaced = || replaced.map_or(0, |range| memory.pieces(range).iter().map(|(part, _)| part.bytes()).sum());
+    let exceeds = |limit: u64, has: u64| has.saturating_add(bytes).saturating_sub(replaced()) > limit;
+    let is_too_much = limits.address_space().is_some_and(|limit| exceeds(limit, memory.bytes()))
+        || is_data && limits.data().is_some_and(|limit| exceeds(limit, memory.data_bytes()));
+    if is_too_much { Err(Errno::ENOMEM) } else { Ok(()) }
 }
 
 /// What zero memory is mapped as.
@@ -261,18 +278,32 @@ pub fn mprotect(system: &mut System, [address, length, protection, ..]: [u64; 6]
 
 /// `brk(address)`.
 pub fn brk(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let now = system.memory.set_break(0);
+    // Who may not have more has what it has.
+    if address > now && check_limits(system, address - now, true, None).is_err() {
+        return Ok(now);
+    }
     Ok(system.memory.set_break(address))
 }
 
 /// `mremap(address, old_length, new_length, flags, new_address)`.
 pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_address, _]: [u64; 6]) -> Result<u64, Errno> {
-    let fixed = flags & MREMAP_FIXED != 0;
-    if flags & !MREMAP_FLAGS != 0 || fixed && flags & MREMAP_MAYMOVE == 0 || old_length == 0 {
+    let (fixed, stays) = (flags & MREMAP_FIXED != 0, flags & MREMAP_DONTUNMAP != 0);
+    if flags & !MREMAP_FLAGS != 0 || (fixed || stays) && flags & MREMAP_MAYMOVE == 0 || old_length == 0 {
         return Err(Errno::EINVAL);
     }
     let (old, bytes) = (pages(address, old_length)?, whole_pages(new_length, 0)?);
+    if stays && bytes != old.bytes() {
+        return Err(Errno::EINVAL);
+    }
+    let more = if stays { bytes } else { bytes.saturating_sub(old.bytes()) };
+    let is_data = system.memory.pieces(old).first().is_some_and(|(_, region)| region.permissions.writable() && !region.backing.is_shared());
+    if more > 0 {
+        check_limits(system, more, is_data, None)?;
+    }
     let target = match flags {
         _ if fixed => Target::At(new_address),
+        _ if stays => Target::Elsewhere,
         MREMAP_MAYMOVE => Target::Anywhere,
         _ => Target::Stay,
     };
@@ -284,10 +315,17 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         }
         system.make_way(to)?;
     }
+    if stays && !system.memory.pieces(old).iter().all(|(_, region)| matches!(region.backing, Backing::Anonymous | Backing::Stack)) {
+        // Of what is no private memory no second place can be left empty.
+        return Err(Errno::EINVAL);
+    }
     if is_shared(old.start()) {
         return system.remap_shared(old, bytes, target);
     }
+    let left = if stays { system.memory.pieces(old) } else { Vec::new() };
     let start = system.memory.remap(old, bytes, target)?;
+    // What was moved leaves zeros.
+    left.into_iter().try_for_each(|(part, region)| system.memory.map(part, region.permissions, region.backing))?;
     if let Some(grown) = PageRange::new(start + old.bytes().min(bytes), start + bytes) {
         system.fill_grown(grown)?;
     }
@@ -337,6 +375,16 @@ pub fn madvise(system: &mut System, [address, length, advice, ..]: [u64; 6]) -> 
         MADV_DONTNEED | MADV_DONTNEED_LOCKED => {
             system.memory.discard(range)?;
             system.renew(range)?;
+        }
+        MADV_DONTFORK | MADV_DOFORK => {
+            if !system.memory.is_covered(range) {
+                return Err(Errno::ENOMEM);
+            }
+            if advice == MADV_DONTFORK {
+                system.memory.withhold_from_children(range);
+            } else {
+                system.memory.give_to_children(range);
+            }
         }
         MADV_WIPEONFORK | MADV_KEEPONFORK => {
             if advice == MADV_WIPEONFORK {

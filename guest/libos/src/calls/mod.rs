@@ -24,6 +24,7 @@ pub mod open;
 mod patience;
 pub mod pidfd;
 pub mod poll;
+pub mod privileged;
 pub mod proc;
 pub mod processes;
 pub mod pseudo;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls that make, end and wait for processes and threads, and say which there are.
 
-use pando_rt::user::write;
+use pando_rt::user::{self, write};
 
 use crate::errno::Errno;
 use crate::files::names::CURRENT;
 use crate::files::watched::Fate;
 use crate::loader::{self, Request};
-use crate::process::{Process, ProcessNumber, Usage};
+use crate::process::{FIRST as FIRST_PROCESS, Process, ProcessNumber, Usage};
 use crate::signals::Signal;
 use crate::system::reap::{Clones, Told, Wanted, Which};
 use crate::system::{self, System};
-use crate::user::{NANOSECONDS, path, set_word32, set_words, strings, words};
+use crate::user::{path, set_word32, set_words, strings, word32, words};
 
 const MEMORY: u64 = 0x100;
 const HANDLERS: u64 = 0x800;
@@ -25,6 +25,12 @@ const CLEAR_NUMBER: u64 = 0x20_0000;
 const DETACHED: u64 = 0x40_0000;
 const CHILD_NUMBER: u64 = 0x100_0000;
 const CLEAR_HANDLERS: u64 = 1 << 32;
+const INTO_GROUP: u64 = 1 << 33;
+const FILE_SYSTEM: u64 = 0x200;
+const MOUNTS: u64 = 0x2_0000;
+const USERS: u64 = 0x1000_0000;
+/// Every flag of `clone` but the signal, and the namespace of time, which only `clone3` knows.
+const KNOWN: u64 = 0xffff_ff00 | 0x80;
 /// What makes a process's number one that no process has: numbers are below it.
 const NOBODY: u64 = 1 << 22;
 /// Namespaces: of mounts, control groups, names, messages, users, processes, networks, and time.
@@ -46,26 +52,63 @@ pub fn clone(system: &mut System, [flags, stack, parent_number, child_number, ba
     if flags & PIDFD != 0 && flags & (PARENT_NUMBER | DETACHED) != 0 {
         return Err(Errno::EINVAL);
     }
-    make(system, flags & !0xff, flags as u8, stack, [parent_number, child_number, base, parent_number])
+    make(system, (flags & !0xff, None), flags as u8, stack, [parent_number, child_number, base, parent_number])
 }
 
 /// `clone3(arguments, size)`.
 pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Bytes of the first version, and what a page holds.
     const SIZES: core::ops::RangeInclusive<u64> = 64..=4096;
+    /// Words of the first version.
+    const FIRST: u64 = 8;
+    /// Namespaces of numbers within each other.
+    const NUMBERS_MAX: u64 = 32;
     if !SIZES.contains(&size) {
         return Err(if size > *SIZES.end() { Errno::E2BIG } else { Errno::EINVAL });
     }
     let [flags, descriptor, child_number, parent_number, signal, stack, stack_size, base] = words(address)?;
-    if signal > 64 || flags & 0xff != 0 || (stack == 0) != (stack_size == 0) {
+    let mut more = [0; 3];
+    for (at, word) in (FIRST..size / 8).zip(0..) {
+        let [given] = words(address.wrapping_add(at * 8))?;
+        match more.get_mut(word as usize) {
+            Some(room) => *room = given,
+            // What a later Linux has, and nobody here knows.
+            None if given != 0 => return Err(Errno::E2BIG),
+            None => {}
+        }
+    }
+    let [numbers, numbers_count, group] = more;
+    if numbers_count > NUMBERS_MAX || (numbers == 0) != (numbers_count == 0) || signal > 64 {
         return Err(Errno::EINVAL);
     }
-    make(system, flags, signal as u8, stack.wrapping_add(stack_size), [parent_number, child_number, base, descriptor])
+    if flags & INTO_GROUP != 0 && (group > i32::MAX as u64 || size < FIRST * 8 + 24) {
+        return Err(Errno::EINVAL);
+    }
+    let is_known = flags & !(KNOWN | CLEAR_HANDLERS | INTO_GROUP) == 0 && flags & (DETACHED | 0x7f) == 0;
+    let has_signal = signal != 0 && flags & (THREAD | PARENT) != 0;
+    if !is_known || has_signal || (stack == 0) != (stack_size == 0) || stack.checked_add(stack_size).is_none_or(|end| end > user::END) {
+        return Err(Errno::EINVAL);
+    }
+    if flags & INTO_GROUP != 0 {
+        // There are no control groups, so no descriptor stands for one.
+        system.files.look(group)?;
+        return Err(Errno::EBADF);
+    }
+    let number = if numbers == 0 { None } else { Some(word32(numbers)?) };
+    // There is one namespace of numbers.
+    if numbers_count > 1 {
+        return Err(Errno::EINVAL);
+    }
+    make(system, (flags, number), signal as u8, stack.wrapping_add(stack_size), [parent_number, child_number, base, descriptor])
 }
 
-fn make(system: &mut System, flags: u64, signal: u8, stack: u64, places: [u64; 4]) -> Result<u64, Errno> {
+fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, stack: u64, places: [u64; 4]) -> Result<u64, Errno> {
     let [parent_number, child_number, base, descriptor] = places;
     let has = |flag: u64| flags & flag != 0;
+    // The first process has no siblings.
+    if has(MOUNTS | USERS) && has(FILE_SYSTEM) || has(PARENT) && system.process.number == FIRST_PROCESS {
+        return Err(Errno::EINVAL);
+    }
     if has(THREAD) && !has(HANDLERS) || has(HANDLERS) && !has(MEMORY) || has(CLEAR_HANDLERS) && has(HANDLERS) {
         return Err(Errno::EINVAL);
     }
@@ -77,6 +120,7 @@ fn make(system: &mut System, flags: u64, signal: u8, stack: u64, places: [u64; 4
     }
     let given = |flag: u64, value: u64| if has(flag) { value } else { 0 };
     system.clone(&system::Clone {
+        number,
         is_thread: has(THREAD),
         shares_memory: has(MEMORY),
         borrows: has(VFORK) && has(MEMORY),
@@ -167,16 +211,9 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
         set_word32(status, change.status())?;
     }
     if usage != 0 {
-        set_words(usage, &words_of(used.own + used.children))?;
+        set_words(usage, &used.whole())?;
     }
     Ok(number.into())
-}
-
-/// The words of a `struct rusage`.
-fn words_of(nanoseconds: u64) -> [u64; 18] {
-    let mut words = [0; 18];
-    (words[0], words[1]) = (nanoseconds / NANOSECONDS, nanoseconds % NANOSECONDS / 1000);
-    words
 }
 
 /// `waitid(which, number, information, options, usage)`.
@@ -233,8 +270,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         write(information, &bytes)?;
     }
     if usage != 0 {
-        let Usage { own, children } = told.map_or_else(Usage::default, |told| told.usage);
-        set_words(usage, &words_of(own + children))?;
+        set_words(usage, &told.map_or_else(Usage::default, |told| told.usage).whole())?;
     }
     Ok(0)
 }

@@ -5,11 +5,21 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::memory::PageRange;
 use pando_rt::user::write;
 
+use crate::credentials::capabilities::IPC_LOCK;
 use crate::errno::Errno;
 use crate::system::System;
 
-/// `mlock(address, length)`, `munlock(address, length)`: there must be something.
+/// `mlock(address, length)`: there must be something.
 pub fn mlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_locked(system, address, length, true)
+}
+
+/// `munlock(address, length)`.
+pub fn munlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
+    set_locked(system, address, length, false)
+}
+
+fn set_locked(system: &mut System, address: u64, length: u64, is_locked: bool) -> Result<u64, Errno> {
     let start = address / PAGE_SIZE * PAGE_SIZE;
     // A length that wraps is none, as on Linux.
     let bytes = length.wrapping_add(address - start).wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
@@ -18,7 +28,24 @@ pub fn mlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64
         return Ok(0);
     }
     let range = PageRange::new(start, end).ok_or(Errno::ENOMEM)?;
-    if system.memory.is_covered(range) { Ok(0) } else { Err(Errno::ENOMEM) }
+    if is_locked {
+        check_locking(system, range)?;
+    }
+    if !system.memory.is_covered(range) {
+        return Err(Errno::ENOMEM);
+    }
+    system.memory.set_locked(range, is_locked);
+    Ok(0)
+}
+
+/// Checks that so much may be asked to stay in memory.
+fn check_locking(system: &System, range: PageRange) -> Result<(), Errno> {
+    let Some(limit) = system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) else { return Ok(()) };
+    match system.memory.locked_in(range) {
+        _ if limit == 0 => Err(Errno::EPERM),
+        there if system.memory.locked_bytes() - there + range.bytes() > limit => Err(Errno::ENOMEM),
+        _ => Ok(()),
+    }
 }
 
 /// `mlock2(address, length, flags)`.
@@ -31,14 +58,18 @@ pub fn mlock2(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Re
 }
 
 /// `mlockall(flags)`.
-pub fn mlockall(_: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn mlockall(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// Current, future, on fault; the last says nothing alone.
     const FLAGS: u32 = 7;
     const ON_FAULT: u32 = 4;
     match flags as u32 {
         0 | ON_FAULT => Err(Errno::EINVAL),
         flags if flags & !FLAGS != 0 => Err(Errno::EINVAL),
-        _ => Ok(0),
+        _ => match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) {
+            Some(0) => Err(Errno::EPERM),
+            Some(limit) if system.memory.bytes() > limit => Err(Errno::ENOMEM),
+            _ => Ok(0),
+        },
     }
 }
 

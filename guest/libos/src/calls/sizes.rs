@@ -64,11 +64,18 @@ pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64,
 
 /// Makes a file so long.
 fn resize(system: &mut System, id: NodeId, length: u64) -> Result<(), Errno> {
+    check_growth(system, id, length)?;
     let size = system.files.tree.node(id)?.content()?.size();
     change(system, id, &(size.min(length)..size.max(length)), |content| {
         content.check_resize(length)?;
         content.resize(length)
     })
+}
+
+/// Checks that the process may make a file as large as this, if it is not yet.
+fn check_growth(system: &mut System, id: NodeId, end: u64) -> Result<(), Errno> {
+    let size = system.files.tree.node(id)?.content()?.size();
+    if end > size && end > system.files.own.file_size_max { Err(system.too_large(Errno::EFBIG)) } else { Ok(()) }
 }
 
 /// Changes a part of a file's content, and takes note of when.
@@ -113,6 +120,9 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
         return Err(Errno::ENOSPC);
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::ENODEV)?;
+    if mode & (KEEP_SIZE | PUNCH_HOLE) == 0 {
+        check_growth(system, id, end)?;
+    }
     // Only what becomes zero is shown: mappings may hold what was not taken over yet.
     let size = system.files.tree.node(id)?.content()?.size();
     let zero = if mode & both != 0 { offset.min(size)..end } else { size..end };

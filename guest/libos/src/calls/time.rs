@@ -4,6 +4,7 @@
 use pando_rt::clock;
 
 use crate::errno::Errno;
+use crate::process::Usage;
 use crate::system::System;
 use crate::timers::Clock;
 use crate::user::{NANOSECONDS, set_words, set_words_unless_null, ticks, timespec};
@@ -87,16 +88,13 @@ pub fn getrusage(system: &mut System, [who, usage, ..]: [u64; 6]) -> Result<u64,
     const OWN: i32 = 0;
     const CHILDREN: i32 = -1;
     const THREAD: i32 = 1;
-    /// Words of `struct rusage`; the first two are the user time.
-    const WORDS: usize = 18;
     let cpu = match who as i32 {
         OWN => system.moment().cpu,
         CHILDREN => system.process.usage.children,
         THREAD => system.thread_time(),
         _ => return Err(Errno::EINVAL),
     };
-    let mut words = [0; WORDS];
-    (words[0], words[1]) = (cpu / NANOSECONDS, cpu % NANOSECONDS / 1000);
-    set_words(usage, &words)?;
+    let peak = if who as i32 == CHILDREN { system.process.usage.children_peak } else { system.note_peak() };
+    set_words(usage, &Usage::words(cpu, peak))?;
     Ok(0)
 }

@@ -38,6 +38,8 @@ pub const FOWNER: u64 = 1 << 3;
 pub const FSETID: u64 = 1 << 4;
 /// The one that lets it send signals to anybody.
 pub const KILL: u64 = 1 << 5;
+/// The one that lets it lock as much memory as it likes.
+pub const IPC_LOCK: u64 = 1 << 14;
 /// The one that lets it use objects of System V whatever permissions say.
 pub const IPC_OWNER: u64 = 1 << 15;
 /// The one that lets it change the root directory.
@@ -48,6 +50,8 @@ pub const SYS_PTRACE: u64 = 1 << 19;
 pub const SYS_ADMIN: u64 = 1 << 21;
 /// The one that lets it be scheduled before others.
 pub const SYS_NICE: u64 = 1 << 23;
+/// The one that lets it choose the numbers of processes.
+pub const CHECKPOINT_RESTORE: u64 = 1 << 40;
 /// The one that lets it make devices.
 pub const MKNOD: u64 = 1 << 27;
 /// Those that go with the user as whom files are asked for: with the ones above, those of immutable files and of labels.

@@ -34,6 +34,8 @@ pub struct Own {
     pub started: u64,
     /// Descriptors below this may be used.
     pub descriptors_max: u64,
+    /// Bytes that a file may have that it writes.
+    pub file_size_max: u64,
     pub(super) descriptors: Numbered<Descriptor>,
 }
 
@@ -55,6 +57,7 @@ impl Own {
             umask: 0o022,
             started,
             descriptors_max: OPEN_LIMIT,
+            file_size_max: u64::MAX,
             descriptors: Numbered::default(),
         }
     }

@@ -336,7 +336,7 @@ impl Files {
         let content = node.content_mut()?;
         let start = if appends { content.size() } else { offset.unwrap_or(stands) };
         content.check_write(start, ranges.iter().map(|range| range.length()).sum())?;
-        let mut left = SIZE_MAX.checked_sub(start).ok_or(Errno::EFBIG)?;
+        let mut left = SIZE_MAX.min(self.own.file_size_max).checked_sub(start).ok_or(Errno::EFBIG)?;
         if left == 0 && ranges.iter().any(|range| range.length() > 0) {
             return Err(Errno::EFBIG);
         }
@@ -432,7 +432,9 @@ impl Files {
             let node = self.tree.node_mut(id)?;
             let content = node.content_mut()?;
             let start = if appends { content.size() } else { offset.unwrap_or(stands) };
-            if start.checked_add(bytes.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+            let left = SIZE_MAX.min(self.own.file_size_max).saturating_sub(start);
+            let bytes = &bytes[..bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+            if bytes.is_empty() {
                 return Err(Errno::EFBIG);
             }
             content.check_write(start, bytes.len() as u64)?;

@@ -81,6 +81,10 @@ pub struct AddressSpace {
     pub again: Layers,
     /// What children get as zeros.
     wiped: Regions,
+    /// What children do not get.
+    withheld: Regions,
+    /// What was asked to stay in memory.
+    locked: Regions,
     /// What was patched in it.
     pub patches: Patches,
     /// The program that was loaded into it, by its first block.
@@ -126,6 +130,7 @@ impl AddressSpace {
             return Ok(());
         }
         self.release(range, Content::Goes)?;
+        self.forget_advice(range);
         self.regions.remove(range);
         self.make(range, permissions, backing)?;
         self.regions.put(range, Region { permissions, backing });
@@ -154,6 +159,7 @@ impl AddressSpace {
     fn map_all_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
         self.shows_blocks |= Backing::Blocks(blocks).is_shared();
         self.release(range, Content::Goes)?;
+        self.forget_advice(range);
         self.regions.remove(range);
         self.ahead.remove(range);
         // Most of a small one will be touched, and a touch costs more than all its pages.
@@ -183,6 +189,7 @@ impl AddressSpace {
     /// `ENOMEM`: no memory for the kernel's tables.
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
         self.release(range, Content::Goes)?;
+        self.forget_advice(range);
         let mut gone = self.regions.remove(range);
         gone.retain(|(_, region)| !region.backing.is_nothing());
         // Without the region before it, nothing will grow into what lies behind.
@@ -270,6 +277,18 @@ impl AddressSpace {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.all().iter().map(|(range, _)| range.bytes()).sum()
+    }
+
+    /// Bytes of all that is the program's own to write, but for its stack.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        let is_own = |range: &PageRange, region: &Region| {
+            region.permissions.writable()
+                && !region.backing.is_shared()
+                && region.backing != Backing::Downward
+                && range.end() != self.stack.top()
+        };
+        self.all().iter().filter(|(range, region)| is_own(range, region)).map(|(range, _)| range.bytes()).sum()
     }
 
     /// What a mapping is called, if anything.
@@ -398,7 +417,7 @@ impl AddressSpace {
         if !cleared {
             return self.unmap(given_up);
         }
-        self.wiped.remove(given_up);
+        self.forget_advice(given_up);
         for (part, region) in self.regions.remove(given_up) {
             self.ahead.put(part, region);
         }

@@ -17,6 +17,8 @@ pub enum Target {
     Stay,
     /// Wherever there is room, if it cannot stay.
     Anywhere,
+    /// Wherever there is room, but not where it is.
+    Elsewhere,
     /// Here, over whatever is there, which is elsewhere than the mapping.
     At(u64),
 }
@@ -41,6 +43,7 @@ impl AddressSpace {
         let new = super::pages(old.start(), bytes)?;
         let to = match target {
             Target::At(address) => super::pages(address, bytes)?,
+            Target::Elsewhere => self.find(new.bytes(), PAGE_SIZE)?,
             Target::Stay | Target::Anywhere => {
                 let Some(grown) = PageRange::new(old.end(), new.end()) else {
                     PageRange::new(new.end(), old.end()).map_or(Ok(()), |tail| self.unmap(tail))?;

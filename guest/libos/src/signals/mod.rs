@@ -70,6 +70,11 @@ impl Signal {
         matches!(self.0, 19..=22)
     }
 
+    /// Whether its default is to end the program and keep what it had in memory: `QUIT`, `ILL`, `TRAP`, `ABRT`, `BUS`, `FPE`, `SEGV`, `XCPU`, `XFSZ`, `SYS`.
+    pub(crate) fn dumps(self) -> bool {
+        matches!(self.0, 3..=8 | 11 | 24 | 25 | 31)
+    }
+
     /// Whether the default is to go on: `CHLD`, `CONT`, `URG`, `WINCH`.
     fn ignored_by_default(self) -> bool {
         matches!(self.0, 17 | 18 | 23 | 28)

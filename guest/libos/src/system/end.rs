@@ -42,11 +42,16 @@ impl System {
             self.finish();
             super::kill(signal, address, instruction);
         }
-        self.end_process(Change::Killed(signal.0));
+        // A limit of nothing keeps nothing; whatever keeps more here throws it away.
+        let is_kept = signal.dumps() && self.process.settings.dumpable && self.process.limits.core() > 0;
+        self.end_process(if is_kept { Change::Dumped(signal.0) } else { Change::Killed(signal.0) });
     }
 
     /// Ends the running process: all of its threads, what it has open, its memory if nobody else uses it.
     fn end_process(&mut self, change: Change) {
+        if !self.process.borrows {
+            self.note_peak();
+        }
         self.end_other_threads();
         self.let_go_of_words();
         self.undo_semaphores();

@@ -9,7 +9,7 @@ use pando_rt::clock;
 use pando_rt::hypercall::{self, NO_DEADLINE};
 
 use super::{Effect, System};
-use crate::credentials::capabilities::{SYS_ADMIN, SYS_RESOURCE};
+use crate::credentials::capabilities::{CHECKPOINT_RESTORE, SYS_ADMIN, SYS_RESOURCE};
 use crate::errno::Errno;
 use crate::limits::{PROCESSES_MAX, THREADS};
 use crate::process::ProcessNumber;
@@ -27,6 +27,8 @@ const THREADS_MAX: usize = 4096;
 /// What a new thread or process shares with the one that makes it, and what it starts with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clone {
+    /// The number that it is to have; `None`: any.
+    pub number: Option<u32>,
     /// It is a thread of the same process.
     pub is_thread: bool,
     /// It uses the same memory.
@@ -63,7 +65,10 @@ impl System {
             return self.await_release(self.thread.call.done as ProcessNumber);
         }
         self.check_room(wanted.is_thread)?;
-        let number = self.free_number()?;
+        let number = match wanted.number {
+            Some(number) => self.wanted_number(number)?,
+            None => self.free_number()?,
+        };
         let process = if wanted.is_thread { self.process.number } else { number };
         if let Some(address) = wanted.descriptor {
             // Once there is a child nothing may fail any more.
@@ -129,7 +134,7 @@ impl System {
         let space = hypercall::space_clone(CURRENT_SPACE).map_err(|_| Errno::EAGAIN)?;
         let mut memory = self.memory.clone();
         memory.space = space;
-        if let Err(error) = memory.wipe() {
+        if let Err(error) = memory.wipe().and_then(|()| memory.withhold()) {
             // What cannot be given up is lost to the cell.
             let _ = hypercall::space_destroy(space);
             return Err(error);
@@ -158,14 +163,27 @@ impl System {
         if is_full || has_enough { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
+    /// A number that somebody asks for.
+    fn wanted_number(&self, number: u32) -> Result<ThreadNumber, Errno> {
+        if !(1..NUMBERS).contains(&number) {
+            return Err(Errno::EINVAL);
+        }
+        if !self.files.own.who.is_capable(SYS_ADMIN | CHECKPOINT_RESTORE) {
+            return Err(Errno::EPERM);
+        }
+        if self.is_taken(number) { Err(Errno::EEXIST) } else { Ok(number) }
+    }
+
+    /// Whether a process, a thread, a group or a session has a number.
+    fn is_taken(&self, number: ThreadNumber) -> bool {
+        let has = |process: &crate::process::Process| process.number == number || process.group == number || process.session == number;
+        self.thread_of(number).is_some() || has(&self.process) || self.others.processes.values().any(|process| has(process))
+    }
+
     /// A number that nothing has.
     pub(super) fn free_number(&mut self) -> Result<ThreadNumber, Errno> {
-        let taken = |number: ThreadNumber| {
-            let has = |process: &crate::process::Process| process.number == number || process.group == number || process.session == number;
-            self.thread_of(number).is_some() || has(&self.process) || self.others.processes.values().any(|process| has(process))
-        };
         let last = self.others.last_number;
-        let number = (last + 1..NUMBERS).chain(RESERVED..=last).find(|number| !taken(*number)).ok_or(Errno::EAGAIN)?;
+        let number = (last + 1..NUMBERS).chain(RESERVED..=last).find(|number| !self.is_taken(*number)).ok_or(Errno::EAGAIN)?;
         self.others.last_number = number;
         Ok(number)
     }

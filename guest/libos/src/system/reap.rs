@@ -81,7 +81,7 @@ impl Wanted {
 
     fn wants(&self, child: &Process) -> Option<Change> {
         child.change.filter(|change| match change {
-            Change::Exited(_) | Change::Killed(_) => self.ended && child.has_ended(),
+            Change::Exited(_) | Change::Killed(_) | Change::Dumped(_) => self.ended && child.has_ended(),
             Change::Stopped(_) => self.stopped,
             Change::Continued => self.continued,
         })
@@ -125,7 +125,9 @@ impl System {
         if change.is_end() && !keep {
             self.others.processes.remove(&number);
             self.files.forget_process(number);
-            self.process.usage.children += usage.own + usage.children;
+            let own = &mut self.process.usage;
+            own.children += usage.own + usage.children;
+            own.children_peak = own.children_peak.max(usage.peak).max(usage.children_peak);
         }
         Told { number, change, user, usage }
     }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use pando_stack::Notice;
+use pando_stack::{Notice, Obstacle};
 
 use super::address::{Address, in_family, plain};
 use super::names::CARD;
@@ -68,6 +68,16 @@ impl Socket {
         let told = self.notices.pop_front()?;
         self.error = self.notices.front().map(|next| next.error);
         Some(told)
+    }
+
+    /// Hears that nobody is where a datagram of UDP went within the cell, as ICMP says it: it repeats the start of what was sent.
+    pub(super) fn hear_refusal(&mut self, [local, remote]: [SocketAddr; 2], bytes: &[u8]) {
+        const HEADER: usize = 8;
+        const REPEATED: usize = 520;
+        let (kind, code) = if remote.is_ipv4() { (3, 3) } else { (1, 4) };
+        let quoted = [&[0; HEADER], &bytes[..bytes.len().min(REPEATED)]].concat();
+        let notice = Notice { local, remote, obstacle: Obstacle::Port, from: remote.ip(), kind, code, mtu: 0, quoted };
+        self.hear_notice(&notice, remote.port());
     }
 
     fn hear_notice(&mut self, notice: &Notice, port: u16) {

@@ -325,12 +325,9 @@ impl Sockets {
             return self.send_outside([from, to], packet.hops, sending);
         }
         let Some(target) = self.at_address(Style::Datagram, LOOPBACK, to, Some(from)) else {
-            let socket = self.get_mut(id)?;
-            // Only who is connected to where nobody is hears of it.
-            if socket.remote.as_ref().and_then(Address::internet).map(plain) == Some(to) {
-                socket.fail(Errno::ECONNREFUSED);
-            }
-            return Ok(sending.length);
+            let bytes = gather(sending.length, sending.give)?;
+            self.get_mut(id)?.hear_refusal([from, to], &bytes);
+            return Ok(bytes.len());
         };
         let time = self.time();
         let other = self.get_mut(target)?;

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls that change the machine, which is not the program's to do: they say `EPERM`, but first what is wrong with their arguments, as Linux tells root.
+
+use pando_rt::user::read;
+
+use crate::errno::Errno;
+use crate::files::names::{CURRENT, Way};
+use crate::system::System;
+use crate::timers::Clock;
+use crate::user::{NANOSECONDS, path, timespec, words};
+
+type Answer = Result<u64, Errno>;
+
+/// What is not the program's to do, whatever it asks for.
+pub fn refuse(_: &mut System, _: [u64; 6]) -> Answer {
+    Err(Errno::EPERM)
+}
+
+/// Refuses what makes sense.
+const fn refuse_unless(is_wrong: bool) -> Answer {
+    Err(if is_wrong { Errno::EINVAL } else { Errno::EPERM })
+}
+
+/// Finds what a path names, which must be there.
+fn look_up(system: &System, address: u64) -> Result<(), Errno> {
+    system.files.find(CURRENT, &path(address)?, Way::FOLLOW).map(|_| ())
+}
+
+/// `syslog(action, buffer, length)`.
+pub fn syslog(_: &mut System, [action, buffer, length, ..]: [u64; 6]) -> Answer {
+    const ACTIONS: u32 = 10;
+    const READS: [u32; 3] = [2, 3, 4];
+    let reads = READS.contains(&(action as u32));
+    refuse_unless(action as u32 > ACTIONS || reads && (buffer == 0 || (length as i32) < 0))
+}
+
+/// `settimeofday(time, zone)`.
+pub fn settimeofday(_: &mut System, [time, zone, ..]: [u64; 6]) -> Answer {
+    let [_, microseconds] = if time == 0 { [0; 2] } else { words(time)? };
+    if zone != 0 {
+        read(zone, &mut [0; 8])?;
+    }
+    refuse_unless(microseconds >= NANOSECONDS / 1000)
+}
+
+/// `clock_settime(clock, time)`.
+pub fn clock_settime(_: &mut System, [clock, time, ..]: [u64; 6]) -> Answer {
+    // Of all clocks only the wall's can be set.
+    let is_wall = Clock::new(clock)? == Clock::Wall;
+    timespec(time)?;
+    refuse_unless(!is_wall)
+}
+
+/// `mount(source, target, type, flags, data)`.
+pub fn mount(system: &mut System, [source, target, kind, ..]: [u64; 6]) -> Answer {
+    for text in [kind, source] {
+        if text != 0 {
+            path(text)?;
+        }
+    }
+    look_up(system, target).and(Err(Errno::EPERM))
+}
+
+/// `umount2(target, flags)`.
+pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> Answer {
+    const FLAGS: u64 = 0xf;
+    if flags as u32 as u64 & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    look_up(system, target).and(Err(Errno::EPERM))
+}
+
+/// `pivot_root(new, old)`.
+pub fn pivot_root(system: &mut System, [new, old, ..]: [u64; 6]) -> Answer {
+    [new, old].into_iter().try_for_each(|path| look_up(system, path)).and(Err(Errno::EPERM))
+}
+
+/// `acct(path)`, `swapoff(path)`: what is named must be there.
+pub fn on_path(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
+    if path != 0 {
+        look_up(system, path)?;
+    }
+    Err(Errno::EPERM)
+}
+
+/// `swapon(path, flags)`.
+pub fn swapon(system: &mut System, [path, flags, ..]: [u64; 6]) -> Answer {
+    const FLAGS: u64 = 0x7_ffff;
+    if flags as u32 as u64 & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    look_up(system, path).and(Err(Errno::EPERM))
+}
+
+/// `reboot(magic, second magic, command, argument)`.
+pub fn reboot(_: &mut System, [magic, second, ..]: [u64; 6]) -> Answer {
+    const MAGIC: u32 = 0xfee1_dead;
+    const SECOND: [u32; 4] = [0x2812_1969, 0x0512_1996, 0x1604_1998, 0x2011_2000];
+    refuse_unless(magic as u32 != MAGIC || !SECOND.contains(&(second as u32)))
+}
+
+/// `sethostname(name, length)`, `setdomainname(name, length)`.
+pub fn set_name(_: &mut System, [name, length, ..]: [u64; 6]) -> Answer {
+    const NAME_MAX: u64 = 64;
+    if length as u32 as u64 > NAME_MAX {
+        return Err(Errno::EINVAL);
+    }
+    read(name, &mut [0; NAME_MAX as usize][..length as u32 as usize])?;
+    Err(Errno::EPERM)
+}
+
+/// `iopl(level)`.
+pub fn iopl(_: &mut System, [level, ..]: [u64; 6]) -> Answer {
+    refuse_unless(level as u32 > 3)
+}
+
+/// `ioperm(first, count, on)`.
+pub fn ioperm(_: &mut System, [first, count, ..]: [u64; 6]) -> Answer {
+    const PORTS: u64 = 0x1_0000;
+    refuse_unless(first.checked_add(count).is_none_or(|end| end <= first || end > PORTS))
+}
+
+/// `unshare(flags)`: what nobody else has of a process's own it has alone already. There is one namespace of each kind.
+pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> Answer {
+    /// Working directory with root, descriptors, what is undone of semaphores.
+    const OWN: u64 = 0x200 | 0x400 | 0x4_0000;
+    /// Memory, handlers, the process itself: of one thread alone.
+    const OF_PROCESS: u64 = 0x100 | 0x800 | 0x1_0000;
+    const NAMESPACES: u64 = 0x7e02_0080;
+    let is_alone = system.process.threads.len() == 1;
+    match flags {
+        _ if flags & !(OWN | OF_PROCESS | NAMESPACES) != 0 || flags & OF_PROCESS != 0 && !is_alone => Err(Errno::EINVAL),
+        _ if flags & NAMESPACES != 0 || flags & OWN != 0 && !is_alone => Err(Errno::EPERM),
+        _ => Ok(0),
+    }
+}
+
+/// `setns(fd, kind)`: no file stands for a namespace.
+pub fn setns(system: &mut System, [fd, ..]: [u64; 6]) -> Answer {
+    system.files.file(fd)?;
+    Err(Errno::EINVAL)
+}
+
+/// `userfaultfd(flags)`.
+pub fn userfaultfd(_: &mut System, [flags, ..]: [u64; 6]) -> Answer {
+    /// Close on exec, do not wait, only faults of programs.
+    const FLAGS: u64 = 0o2_004_000 | 1;
+    refuse_unless(flags as u32 as u64 & !FLAGS != 0)
+}
+
+/// `perf_event_open(attributes, process, processor, group, flags)`.
+pub fn perf_event_open(_: &mut System, [attributes, _, _, _, flags, _]: [u64; 6]) -> Answer {
+    const FLAGS: u64 = 0xf;
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    read(attributes, &mut [0; 8])?;
+    Err(Errno::EPERM)
+}
