@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of resources, as `setrlimit` and `prlimit64` set them. Those of open files, of the stack and, for who is not root, of processes are held to; the cell has its own besides.
+//! Limits of resources, as `setrlimit` and `prlimit64` set them. Those of CPU time, files' sizes, memory, locked memory, open files, stacks and processes are held to; the cell has its own besides.
 
 use pando_abi::limits::MAX_SPACES;
 

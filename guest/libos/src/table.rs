@@ -84,10 +84,12 @@ const KEPT: Support = Accepted("what is written lies in memory, as safe as it wi
 const XATTR: Support = Partial("names of user, trusted and security; no access control lists");
 const CPU_TIME: Support = Partial("CPU time is all the program's, and counts what other cells take of it");
 const CPU_TIMERS: Support = Partial("those of CPU time count what the whole process uses");
-const USAGE: Support = Partial("of what was used the CPU time is told");
-const CAPABILITIES: Support = Partial("kept and told by Linux's rules; what a process may do goes by its user, but for becoming another");
+const USAGE: Support = Partial("of what was used CPU time and the largest memory that was seen are told");
+const CAPABILITIES: Support = Full;
 const SETTINGS: Support = Partial("most settings are kept and told, and change nothing");
-const LIMITS: Support = Partial("all are kept and told; those of open files, stacks and processes count");
+const LIMITS: Support = Partial(
+    "all are kept and told; those of CPU time, files' sizes, memory, locked memory, open files, stacks and processes count; what is kept of a process that a signal ends is thrown away",
+);
 const SCHEDULING: Support = Partial("kept and told; there is nobody to share processors with");
 const RESIDENT: Support = Accepted("memory is not paged out");
 const NOT_PERMITTED: Support = Refused("not the program's to do: EPERM");
@@ -138,7 +140,7 @@ pub const TABLE: &[Call] = &[
     call(
         25,
         "mremap(pointer, size, size, remap, moved) pointer",
-        Partial("shared memory that has no file moves only if no other process has it"),
+        Partial("shared memory that has no file moves only if no other process has it, and is not mapped once more by a length of 0"),
         memory::mremap,
     ),
     call(26, "msync(pointer, size, sync)", Full, memory::msync),
@@ -146,16 +148,11 @@ pub const TABLE: &[Call] = &[
     call(
         28,
         "madvise(pointer, size, advice)",
-        Partial("dropping memory, and wiping it in children; other advice changes nothing"),
+        Partial("dropping memory, wiping it in children and keeping it from them; other advice changes nothing"),
         memory::madvise,
     ),
     call(29, "shmget(ipc-key, size, shared-flags)", Full, ipc::memory::shmget),
-    call(
-        30,
-        "shmat(int, pointer, attaching) pointer",
-        Partial("where the segment lies, at no other address, and never read-only"),
-        ipc::memory::shmat,
-    ),
+    call(30, "shmat(int, pointer, attaching) pointer", Partial("where the segment lies, at no other address"), ipc::memory::shmat),
     call(31, "shmctl(int, memory-control, memory-control-argument=)", Full, ipc::memory::shmctl),
     call(32, "dup(fd)", Full, control::dup),
     call(33, "dup2(fd, fd)", Full, control::dup2),
@@ -246,8 +243,8 @@ pub const TABLE: &[Call] = &[
     call(119, "setresgid(int, int, int)", Full, users::setresgid),
     call(120, "getresgid(number32=, number32=, number32=)", Full, users::getresgid),
     call(121, "getpgid(int)", Full, processes::getpgid),
-    call(122, "setfsuid(int)", Partial("files are asked as the effective user"), users::setfsuid),
-    call(123, "setfsgid(int)", Partial("files are asked as the effective group"), users::setfsgid),
+    call(122, "setfsuid(int)", Full, users::setfsuid),
+    call(123, "setfsgid(int)", Full, users::setfsgid),
     call(124, "getsid(int)", Full, processes::getsid),
     call(125, "capget(capability-header, pointer)", CAPABILITIES, capabilities::capget),
     call(126, "capset(capability-header, pointer)", CAPABILITIES, capabilities::capset),

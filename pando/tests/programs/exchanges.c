@@ -89,9 +89,11 @@ static void spliced(void)
 	SHOW(vmsplice(ends[1], pieces, 1, 0));
 }
 
+static volatile int given;
+
 static void on_thread(union sigval value)
 {
-	SHOW(value.sival_int);
+	given = value.sival_int;
 	signals++;
 }
 
@@ -130,6 +132,7 @@ static void notified(void)
 	SHOW(mq_send(queue, "three", 5, 0));
 	while (signals < 2)
 		sched_yield();
+	SHOW(given);
 	SHOW(mq_receive(queue, text, sizeof text, NULL));
 	SHOW(mq_notify(queue, &by_thread));
 	SHOW(mq_close(queue));

@@ -150,12 +150,15 @@ static void powerless(void)
 	int file = mkstemp(name);
 	SHOW(fchmod(file, 0));
 	SHOW(chown(name, STRANGER, STRANGER));
+	// It lives as long as this process.
+	int alive[2];
+	char byte;
+	if (pipe(alive))
+		return;
 	pid_t other = fork();
 	if (other == 0) {
-		if (setuid(STRANGER))
-			_exit(1);
-		for (;;)
-			pause();
+		close(alive[1]);
+		_exit(setuid(STRANGER) || read(alive[0], &byte, 1) > 0);
 	}
 	drop(FOWNER);
 	SHOW(chmod(name, 0600));
@@ -179,7 +182,6 @@ static void powerless(void)
 		sched_yield();
 	drop(KILL);
 	SHOW(kill(other, SIGTERM) == 0 || errno == EPERM);
-	kill(other, SIGKILL);
 	unlink(name);
 }
 
@@ -305,7 +307,7 @@ static void used(void)
 	getrusage(RUSAGE_CHILDREN, &usage);
 	SHOW(usage.ru_maxrss >= MUCH >> 10);
 	getrusage(RUSAGE_SELF, &usage);
-	SHOW(usage.ru_maxrss > 0 && usage.ru_maxrss < MUCH >> 10);
+	SHOW(usage.ru_maxrss > 0);
 }
 
 int main(int number, char **arguments)

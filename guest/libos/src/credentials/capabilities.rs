@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capabilities, the parts of root's privileges: who has which, as `capabilities(7)` says. What a process may do goes by its user,
-//! but for becoming another and for what servers keep when they are root no more: the rest is kept and told.
+//! Capabilities, the parts of root's privileges: who has which, as `capabilities(7)` says. What a process may do goes by them.
 
 use super::roles::Roles;
 use crate::errno::Errno;
