@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::tally::{Listener, Tally};
-use console::{Ending, Patience};
+use console::Patience;
 use emulator::Emulator;
 use initrd::{MARK, Root, Step, quote};
 use kernel::Kernel;
@@ -79,15 +79,12 @@ pub(crate) struct Options {
     /// A command line for busybox's shell.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
-    /// What the run may take of a larger one's time: what does not run within it is left out, and said.
-    #[arg(skip)]
-    pub(crate) share: Option<Duration>,
 }
 
 impl Options {
     /// The ordinary run of one kind, as `cargo xtask test` does it.
-    pub(crate) fn ordinary(kind: Kind, all: bool, share: Option<Duration>) -> Options {
-        Options { kind, all, filter: None, memory: None, limit: None, file: Vec::new(), command: Vec::new(), share }
+    pub(crate) fn ordinary(kind: Kind, all: bool) -> Options {
+        Options { kind, all, filter: None, memory: None, limit: None, file: Vec::new(), command: Vec::new() }
     }
 }
 
@@ -132,8 +129,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     };
     let initrd = work.path().join("initrd");
     root.pack(kind, &steps, &initrd)?;
-    let own_limit = Duration::from_secs(options.limit.unwrap_or(settings.limit_seconds));
-    let limit = own_limit.min(options.share.unwrap_or(own_limit));
+    let of_table = if options.all || options.filter.is_some() { settings.limit_of_all_seconds } else { settings.limit_seconds };
+    let limit = Duration::from_secs(options.limit.unwrap_or(of_table));
     let memory_mib = options.memory.unwrap_or(settings.memory_mib);
     let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, kernel: &kernel, initrd: &initrd, work: work.path() };
     println!("{kind}: booting a machine of {} CPUs and {memory_mib} MiB", settings.cpus);
@@ -142,19 +139,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let outcome = console::follow(emulator.start()?, &emulator.serial(), patience, |line| hearing.hear(line));
     let place = hearing.step.as_ref().map_or("before its first program".into(), |step| format!("in {}", step.name));
     let place = format!("{place}; {} of {} programs had ended", hearing.ended, steps.len());
-    let wrong = match outcome {
-        Ok(Ending::Done) => None,
-        Ok(Ending::OutOfTime) if limit < own_limit => {
-            left_out.push(format!("{kind}: what was not done after {} s, this run's share of the time ({place})", limit.as_secs()));
-            None
-        }
-        Ok(Ending::OutOfTime) => Some(format!("the machine was not done after {} s", limit.as_secs())),
-        Err(error) => Some(format!("{error:#}")),
-    };
-    if let Some(wrong) = wrong {
+    if let Err(error) = outcome {
         hearing.listener.fail();
         emulator.last_words().iter().for_each(|line| println!("{kind}: emulator: {line}"));
-        println!("{kind}: {wrong} ({place})");
+        println!("{kind}: {error:#} ({place})");
     }
     Ok(Report { tally: hearing.listener.finish(), left_out })
 }

@@ -24,9 +24,6 @@ const WITHOUT_KVM: &str = "PANDO_TESTS_WITHOUT_KVM";
 const SIZE: &str = "PANDO_TESTS";
 /// How long building and running the tests on this machine may take: one that hangs must not take the whole CI with it.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
-/// How long the whole suite may take: emulated machines run what fits into what is left, and no less than [`SHARE`].
-const WHOLE: Duration = Duration::from_secs(21 * 60);
-const SHARE: Duration = Duration::from_secs(2 * 60);
 /// The same, with the long runs.
 const LONG_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
@@ -60,8 +57,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
         cargo.env(WITHOUT_KVM, "1");
     }
     let mut parts = vec![part("workspace", || cargo_test(cargo))];
-    let share = (!all).then(|| WHOLE.saturating_sub(started.elapsed()).max(SHARE));
-    parts.extend(on_hardware(all, share));
+    parts.extend(on_hardware(all));
     if !all {
         let long = Report { left_out: vec!["the long runs: cargo xtask test --all".into()], ..Report::default() };
         parts.push(Part { name: "", report: long, took: Duration::ZERO });
@@ -72,12 +68,12 @@ pub(crate) fn run(all: bool) -> Result<bool> {
 }
 
 /// Runs the tests in both emulated machines, side by side: each keeps about one CPU busy.
-fn on_hardware(all: bool, share: Option<Duration>) -> [Part; 2] {
+fn on_hardware(all: bool) -> [Part; 2] {
     let kinds = [("hardware svm", Kind::Svm), ("hardware vmx", Kind::Vmx)];
     // What both need is fetched once; if that fails each says so.
     let _ = hardware::fetch_kernel();
     thread::scope(|scope| {
-        let runs = kinds.map(|(name, kind)| scope.spawn(move || part(name, || hardware::run(&Options::ordinary(kind, all, share)))));
+        let runs = kinds.map(|(name, kind)| scope.spawn(move || part(name, || hardware::run(&Options::ordinary(kind, all)))));
         runs.map(|run| run.join().expect("a part does not panic"))
     })
 }

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two signals: shorter than any machine takes to be made.
-const INTERVAL: Duration = Duration::from_micros(50);
+/// Time between two signals: shorter than a machine takes to be made, and long enough for an emulated CPU to do something in between.
+fn interval() -> Duration {
+    size::choose(Duration::from_millis(20), Duration::from_micros(50), Duration::from_micros(50))
+}
 
 /// All that is asked of KVM: a machine made from nothing, grown, flushed, and its vCPU's states saved and loaded.
 fn use_a_machine() {
@@ -35,7 +37,7 @@ fn machines_are_made_and_used_under_a_hail_of_signals() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 interrupter.interrupt();
-                thread::sleep(INTERVAL);
+                thread::sleep(interval());
             }
         });
         let outcome = std::panic::catch_unwind(|| (0..size::choose(3, 50, 1_000)).for_each(|_| use_a_machine()));

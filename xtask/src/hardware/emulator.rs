@@ -10,8 +10,9 @@ use super::Kind;
 use super::kernel::Kernel;
 use crate::workspace;
 
-/// Options of the kernel: talk on the serial line, panic at once, and no detours that cost time under emulation.
-const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off";
+/// Options of the kernel: talk on the serial line, panic at once, no detours that cost time under emulation, and no check whether the timer ticks: on a busy host it
+/// comes too late for that.
+const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off no_timer_check";
 /// What stays hidden from Linux on Bochs: XSAVEC and XSAVES. Bochs 2.7 misstates the size of compacted vector state, and Linux then gives up XSAVE with all that
 /// needs it.
 const BOCHS_OPTIONS: &str = "clearcpuid=321,323";

@@ -23,8 +23,10 @@ pub(crate) struct Settings {
     pub(crate) cpus: u32,
     /// Its memory in MiB.
     pub(crate) memory_mib: u32,
-    /// Seconds after which it is given up.
+    /// Seconds after which it is given up: a set of tests that is not done then has failed.
     pub(crate) limit_seconds: u64,
+    /// The same where all tests were asked for.
+    pub(crate) limit_of_all_seconds: u64,
     /// Seconds without a word on the console after which it is given up.
     pub(crate) quiet_seconds: u64,
     /// Filters of tests that never run there, by test program.
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     fn settings(text: &str) -> Settings {
-        let machine = "cpus = 1\nmemory_mib = 1\nlimit_seconds = 1\nquiet_seconds = 1\n";
+        let machine = "cpus = 1\nmemory_mib = 1\nlimit_seconds = 1\nlimit_of_all_seconds = 1\nquiet_seconds = 1\n";
         toml::from_str(&format!("{machine}{text}")).expect("the example is well formed")
     }
 
