@@ -34,7 +34,7 @@ COMPUTE = "\nfor number in range(3_000_000): random.random()\n"
 NODE = """
 const crypto = require('crypto')
 require('pando').ready()
-console.log('begun')
+console.error('begun')
 process.stdin.once('data', () => console.log(
   Math.random(), crypto.randomUUID(), crypto.randomBytes(8).toString('hex'), crypto.randomInt(2 ** 40)))
 """
