@@ -2,7 +2,7 @@
 //! The gateway as its user sees it, and its loop: hear what has happened, carry what there is to carry, say what there is to say, wait.
 
 use crate::flows::{Datagrams, Flows, PORTS};
-use crate::limits::{ACCEPTED, FRAMES, FULL, LAST_WORDS, MAX_CONNECTIONS, MAX_RESOLVERS, SPARE_DESCRIPTORS};
+use crate::limits::{ACCEPTED, FRAMES, FULL, LAST_WORDS, MAX_CONNECTIONS, MAX_FLOWS, MAX_QUESTIONS, MAX_RESOLVERS};
 use crate::listeners::{BindError, Listener, twice};
 use crate::poll::{Handle, Poll, Ready, Token};
 use crate::questions::{Asking, Means, Questions};
@@ -13,7 +13,6 @@ use crate::{Forward, Inside, Protocol, Rule, Station, sockets};
 use pando_stack::{Config, Doorkeeper, Happening, Hearing, Obstacle, Refusal, Stack, TcpOptions, Tuple, Verdict};
 use rustix::io::Errno;
 use rustix::net::accept_with;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -52,23 +51,18 @@ pub struct Gateway {
     listeners: Vec<Listener>,
     rules: Rules,
     resolvers: Vec<SocketAddr>,
-    /// Connections that there may be.
-    most: usize,
+    /// Descriptors that it may use.
+    descriptors: usize,
 }
 
 impl Gateway {
-    /// Listens where forwards begin. Nothing is taken from there before [`Gateway::run`]. Takes as many descriptors for the process as it may have.
+    /// Listens where forwards begin. Nothing is taken from there before [`Gateway::run`]. It uses at most so many descriptors of the process besides those of forwards: half of them for connections,
+    /// a quarter for conversations by datagrams, an eighth for questions.
     ///
     /// # Errors
     /// A forward cannot listen, or the host has no descriptors.
-    pub fn bind(forwards: &[Forward], rules: Vec<Rule>, resolvers: Vec<SocketAddr>) -> Result<Gateway, BindError> {
+    pub fn bind(forwards: &[Forward], rules: Vec<Rule>, resolvers: Vec<SocketAddr>, descriptors: usize) -> Result<Gateway, BindError> {
         let host = |error: std::io::Error| BindError::Host(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        // A confined process cannot ask for more, and needs not where it has.
-        if current != maximum {
-            setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(BindError::Host)?;
-        }
-        let descriptors = maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         twice(forwards).map_or(Ok(()), Err)?;
         let listeners = forwards.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
         let poll = Poll::new().map_err(host)?;
@@ -83,8 +77,7 @@ impl Gateway {
         // Each time that it is written is an edge, so nobody needs to read it.
         poll.add(handle.event(), Token::Waker, Ready::IN | Ready::ET).map_err(host)?;
         let resolvers = resolvers.into_iter().take(MAX_RESOLVERS).collect();
-        let most = MAX_CONNECTIONS.min(descriptors.saturating_sub(SPARE_DESCRIPTORS) / 2);
-        Ok(Gateway { poll, handle, listeners, rules: Rules::new(rules), resolvers, most })
+        Ok(Gateway { poll, handle, listeners, rules: Rules::new(rules), resolvers, descriptors })
     }
 
     /// What wakes and stops it.
@@ -111,13 +104,14 @@ impl Gateway {
     /// # Errors
     /// The host does not let it wait.
     pub fn run(self, inside: &Inside, station: impl Station, told: impl FnMut(Refused)) -> std::io::Result<Report> {
-        let Gateway { poll, handle, listeners, rules, resolvers, most } = self;
+        let Gateway { poll, handle, listeners, rules, resolvers, descriptors } = self;
+        let most = MAX_CONNECTIONS.min(descriptors / 2);
         let outside = Outside {
             poll,
             world: World::new(rules, inside),
             splices: Splices::default(),
-            flows: Flows::new(inside),
-            questions: Questions::new(resolvers),
+            flows: Flows::new(inside, MAX_FLOWS.min(descriptors / 4)),
+            questions: Questions::new(resolvers, MAX_QUESTIONS.min(descriptors / 8)),
             ringing: listeners.iter().map(|listener| listener.protocol == Protocol::Tcp).collect(),
             listeners,
             most,

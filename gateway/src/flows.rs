@@ -67,6 +67,8 @@ pub struct Datagrams {
 /// All conversations.
 #[derive(Debug)]
 pub(crate) struct Flows {
+    /// Conversations that there may be, each with a descriptor.
+    most: usize,
     list: Slab<Flow>,
     pairs: HashMap<Pair, usize>,
     clients: HashMap<(usize, SocketAddr), usize>,
@@ -80,10 +82,10 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    pub(crate) fn new(inside: &Inside) -> Flows {
+    pub(crate) fn new(inside: &Inside, most: usize) -> Flows {
         let (list, pairs, clients, timers) = (Slab::new(), HashMap::new(), HashMap::new(), Timers::default());
         let (own, cell) = (inside.address4.into(), inside.cell.into());
-        Flows { list, pairs, clients, timers, own, cell, port: *PORTS.start(), room: vec![0; ROOM], carried: Datagrams::default() }
+        Flows { most, list, pairs, clients, timers, own, cell, port: *PORTS.start(), room: vec![0; ROOM], carried: Datagrams::default() }
     }
 
     /// Whether a conversation is under way.
@@ -92,7 +94,7 @@ impl Flows {
     }
 
     fn insert(&mut self, pair: Pair, host: Host, now: u64) -> usize {
-        if self.list.len() >= MAX_FLOWS
+        if self.list.len() >= self.most
             && let Some(index) = self.timers.first()
         {
             self.remove(index);

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-/// Connections at once: each takes a descriptor of the host's, of which a process may have some thousands without asking.
+/// Connections at once, where there are descriptors enough: each takes one of the host's.
 pub(crate) const MAX_CONNECTIONS: usize = 4096;
-/// Descriptors that are left for everybody else in the process.
-pub(crate) const SPARE_DESCRIPTORS: usize = 128;
 /// Conversations by datagrams at once; of more, who was silent longest is forgotten.
 pub(crate) const MAX_FLOWS: usize = 1024;
 /// How long a conversation without an answer is remembered (RFC 4787 speaks of two minutes for those with one).

@@ -81,6 +81,8 @@ pub struct Asking {
 #[derive(Debug)]
 pub(crate) struct Questions {
     resolvers: Vec<SocketAddr>,
+    /// Questions that there may be, each with a descriptor.
+    most: usize,
     list: Slab<Asked>,
     timers: Timers,
     streams: HashMap<ConnectionId, Stream>,
@@ -90,9 +92,9 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    pub(crate) fn new(resolvers: Vec<SocketAddr>) -> Questions {
+    pub(crate) fn new(resolvers: Vec<SocketAddr>, most: usize) -> Questions {
         let (list, timers, streams, answered) = (Slab::new(), Timers::default(), HashMap::new(), Vec::new());
-        Questions { resolvers, list, timers, streams, answered, asking: Asking::default() }
+        Questions { resolvers, most, list, timers, streams, answered, asking: Asking::default() }
     }
 
     /// How many connections there are.
@@ -103,7 +105,7 @@ impl Questions {
     /// A cell asks by a datagram.
     pub(crate) fn hear(&mut self, datagram: &Datagram, means: &mut Means<'_>) {
         if let Some(question) = Question::read(&datagram.bytes)
-            && self.list.len() < MAX_QUESTIONS
+            && self.list.len() < self.most
         {
             self.ask(question, Asker::Datagram(datagram.local, datagram.remote), means);
         }
@@ -143,7 +145,7 @@ impl Questions {
             length
         });
         match whole(&stream.heard).map(|message| (Question::read(message), message.len())) {
-            Some((Some(question), length)) if self.list.len() < MAX_QUESTIONS => {
+            Some((Some(question), length)) if self.list.len() < self.most => {
                 stream.heard.drain(..2 + length);
                 stream.waits = true;
                 self.ask(question, Asker::Stream(id), means);

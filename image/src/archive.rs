@@ -6,8 +6,9 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     fs::File,
-    io::{self, Read, Seek},
+    io::{self, Read, Seek, SeekFrom},
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -27,6 +28,8 @@ use crate::{
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 64 << 10;
+/// Bytes of headers, names, extended headers and sparse maps that one member may have: a thousand times what a path needs, and all of it is read into memory.
+const HEADERS_MAX: u64 = 1 << 20;
 /// Bytes of a tar header, of which everything in an archive is a multiple.
 const RECORD: u64 = 512;
 /// The largest file that an image can hold.
@@ -72,8 +75,11 @@ impl Builder {
         let failed = |error: io::Error| Error::Archive { path: path.into(), problem: plain(&error) };
         let mut position = &*file;
         position.rewind().map_err(failed)?;
-        for entry in tar::Archive::new(&*file).entries_with_seek().map_err(failed)? {
+        let left = Cell::new(HEADERS_MAX);
+        let mut archive = tar::Archive::new(Headers { file: &file, left: &left });
+        for entry in archive.entries_with_seek().map_err(failed)? {
             reading.add(self, entry.map_err(failed)?)?;
+            left.set(HEADERS_MAX);
         }
         reading.check_end(position.stream_position().map_err(failed)?)?;
         if let Some(sparse) = reading.sparse {
@@ -98,6 +104,32 @@ impl Builder {
             return Err(Error::Duplicate { path: shown(path) });
         }
         self.tree.link(parent, name, id).map(|_| ())
+    }
+}
+
+/// An archive's headers as its reader reads them: no more than a bound for each member, because the lengths in them are anybody's. What files hold is not read this way.
+struct Headers<'a> {
+    file: &'a File,
+    left: &'a Cell<u64>,
+}
+
+impl Read for Headers<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 && !buffer.is_empty() {
+            return Err(io::Error::other(format!(
+                "a name, an extended header or a map of a sparse file is longer than {HEADERS_MAX} bytes"
+            )));
+        }
+        let count = (&mut &*self.file).read(&mut buffer[..most])?;
+        self.left.set(self.left.get() - count as u64);
+        Ok(count)
+    }
+}
+
+impl Seek for Headers<'_> {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        (&mut &*self.file).seek(position)
     }
 }
 
@@ -269,7 +301,10 @@ impl Reading<'_> {
             while done < length {
                 let piece = &mut buffer[..(length - done).min(PIECE as u64) as usize];
                 self.file.read_exact_at(piece, from + done).map_err(|error| self.io(error))?;
-                sparse.file.write_all_at(piece, offset + to + done).map_err(spool_error)?;
+                // Zeros are there already; an archive with holes may hold any number of them.
+                if piece.iter().any(|byte| *byte != 0) {
+                    sparse.file.write_all_at(piece, offset + to + done).map_err(spool_error)?;
+                }
                 done += piece.len() as u64;
             }
             from += length.next_multiple_of(RECORD);

@@ -67,6 +67,12 @@ impl Builder {
         Builder { tree: Tree::new() }
     }
 
+    /// Leaves out the content of the largest files where the content of all would take more than so many bytes: names, sizes and times are there, and reading them is an error. Without this,
+    /// such an image cannot be made.
+    pub fn limit_content(&mut self, bytes: u64) {
+        self.tree.content_max = bytes;
+    }
+
     /// Adds a directory; `/` sets the root's attributes.
     ///
     /// # Errors
@@ -213,5 +219,6 @@ pub(crate) fn is_target(target: &[u8]) -> bool {
 }
 
 pub(crate) fn shown(path: &[u8]) -> String {
-    path.escape_ascii().to_string()
+    let shown = path[..path.len().min(4096)].escape_ascii().to_string();
+    if path.len() > 4096 { shown + "..." } else { shown }
 }

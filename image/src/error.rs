@@ -3,6 +3,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::escape::escaped;
+
 /// Why an image could not be built. Paths inside the image are given with bytes that are not ASCII escaped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -45,7 +47,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// The host refused a file or directory.
-    #[error("cannot read '{}': {source}", path.display())]
+    #[error("cannot read '{}': {source}", escaped(path))]
     Host {
         /// The file on the host.
         path: PathBuf,
@@ -53,7 +55,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The host refused to write a file.
-    #[error("cannot write '{}': {source}", path.display())]
+    #[error("cannot write '{}': {source}", escaped(path))]
     Write {
         /// The file on the host.
         path: PathBuf,
@@ -61,16 +63,16 @@ pub enum Error {
         source: io::Error,
     },
     /// A directory or device on the host was given as a file's source.
-    #[error("'{}' is not a regular file", .0.display())]
+    #[error("'{}' is not a regular file", escaped(.0))]
     NotAFile(PathBuf),
     /// What was given as a file's source is made up by the host's kernel.
-    #[error("cannot read '{}' as a file: it shows the state of the host's kernel, made up whenever it is read; copy what you need to a file", .0.display())]
+    #[error("cannot read '{}' as a file: it shows the state of the host's kernel, made up whenever it is read; copy what you need to a file", escaped(.0))]
     Kernel(PathBuf),
     /// A file on the host is not what it was when it was added.
-    #[error("'{}' changed while the image was built; try again when nothing writes to it", .0.display())]
+    #[error("'{}' changed while the image was built; try again when nothing writes to it", escaped(.0))]
     Changed(PathBuf),
     /// A directory holds more than the caller wants to look at.
-    #[error("'{}' holds more than {limit} files and directories", path.display())]
+    #[error("'{}' holds more than {limit} files and directories", escaped(path))]
     TooMany {
         /// The directory on the host.
         path: PathBuf,
@@ -78,7 +80,7 @@ pub enum Error {
         limit: u64,
     },
     /// An archive is damaged, or something that is not understood.
-    #[error("cannot read the archive '{}': {problem}", path.display())]
+    #[error("cannot read the archive '{}': {problem}", escaped(path))]
     Archive {
         /// The archive on the host.
         path: PathBuf,
@@ -86,7 +88,7 @@ pub enum Error {
         problem: String,
     },
     /// A file that should be an image is none, or one that is not understood.
-    #[error("'{}' cannot be used as an image: {problem}", path.display())]
+    #[error("'{}' cannot be used as an image: {problem}", escaped(path))]
     NotAnImage {
         /// The file on the host, or the path inside of an image.
         path: PathBuf,
@@ -119,10 +121,10 @@ pub enum BlockError {
         blocks: u64,
     },
     /// A file on the host is not what it was when the image was made.
-    #[error("'{}' has changed: what it held can no longer be read", .0.display())]
+    #[error("'{}' has changed: what it held can no longer be read", escaped(.0))]
     Changed(PathBuf),
     /// The host refused a file.
-    #[error("cannot read '{}': {source}", path.display())]
+    #[error("cannot read '{}': {source}", escaped(path))]
     Host {
         /// The file on the host.
         path: PathBuf,

@@ -29,13 +29,12 @@ use rustix::{
 use crate::{
     Attributes, BlockError, Time,
     format::BLOCK_SIZE,
+    open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
     replaced::Replaced,
     tables::{ChangeTime, Extent, FileRecord, Sizes, Tables, Version},
 };
 
-/// Files that stay open; the least recently used is closed for another.
-const OPEN_MAX: usize = 64;
 /// Permissions to read, of anybody.
 const READABLE: u16 = 0o444;
 /// How often a file whose change time moves is looked at again in one read.
@@ -90,15 +89,14 @@ pub(crate) struct HostBlocks {
     tables: Tables,
     /// Files that stay open whatever happens.
     held: HashMap<u32, Arc<File>>,
-    /// Files that are open, the most recently used last.
-    open: Mutex<Vec<(u32, Arc<File>)>>,
+    open: OpenFiles,
     /// What was read of them.
     log: Mutex<ReadLog>,
 }
 
 impl HostBlocks {
     pub(crate) fn new(tables: Tables, held: impl IntoIterator<Item = (u32, Arc<File>)>) -> Self {
-        HostBlocks { tables, held: held.into_iter().collect(), open: Mutex::default(), log: Mutex::default() }
+        HostBlocks { tables, held: held.into_iter().collect(), open: OpenFiles::new(), log: Mutex::default() }
     }
 
     /// Adds to a sign which files they come from, as they were looked at.
@@ -169,7 +167,7 @@ impl HostBlocks {
             None => {
                 record.version.settle();
                 let file = Arc::new(open_version(&path()?, &record.version)?);
-                self.keep(extent.file, &file);
+                self.open.keep(extent.file, &file);
                 file
             }
         };
@@ -206,20 +204,12 @@ impl HostBlocks {
         if let Some(file) = self.held.get(&number) {
             return Some(Arc::clone(file));
         }
-        let mut open = lock(&self.open);
-        let place = open.iter().rposition(|(other, _)| *other == number)?;
-        let entry = open.remove(place);
-        let file = Arc::clone(&entry.1);
-        open.push(entry);
-        Some(file)
+        self.open.get(number)
     }
 
-    fn keep(&self, number: u32, file: &Arc<File>) {
-        let mut open = lock(&self.open);
-        if open.len() == OPEN_MAX {
-            open.remove(0);
-        }
-        open.push((number, Arc::clone(file)));
+    /// Closes the files that can be opened again.
+    pub(crate) fn close_files(&self) {
+        self.open.close();
     }
 }
 
@@ -250,7 +240,7 @@ fn open_version(path: &Path, version: &Version) -> Result<File, BlockError> {
     if !is_the_same(&look(path).map_err(failed)?) {
         return Err(changed());
     }
-    let file = open_at(path, OFlags::empty()).map_err(failed)?;
+    let file = with_descriptor(|| open_at(path, OFlags::empty())).map_err(failed)?;
     let stat = fstat(&file).map_err(failed)?;
     if is_the_same(&stat) { Ok(file) } else { Err(changed()) }
 }

@@ -97,6 +97,15 @@ impl Image {
         self.replaced = Some(replaced);
     }
 
+    /// Closes the host files that it keeps open; they are opened again when they are read.
+    pub fn close_files(&self) {
+        for part in &self.parts {
+            if let Source::Host(host) = &part.source {
+                host.close_files();
+            }
+        }
+    }
+
     /// How many blocks of [`BLOCK_SIZE`] it has.
     #[must_use]
     pub fn blocks(&self) -> u64 {

@@ -199,11 +199,35 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    /// The size up to which files of the host are placed: all smaller ones fit together.
+    fn largest_placed(&self) -> u64 {
+        let blocks = |size: u64| size.div_ceil(BLOCK_SIZE);
+        let sizes = self.order.iter().filter_map(|&id| match self.tree.inode(id).content {
+            Content::Host { size, .. } => Some(size),
+            _ => None,
+        });
+        let most = self.tree.content_max / BLOCK_SIZE;
+        if sizes.clone().fold(0, |sum: u64, size| sum.saturating_add(blocks(size))) <= most {
+            return u64::MAX;
+        }
+        let mut sizes: Vec<u64> = sizes.collect();
+        sizes.sort_unstable();
+        let mut sum = 0_u64;
+        let too_large = sizes.into_iter().find(|&size| {
+            sum = sum.saturating_add(blocks(size));
+            sum > most
+        });
+        too_large.map_or(u64::MAX, |size| size - 1)
+    }
+
     /// Places what lies in host files.
     fn place_data(&mut self) -> Result<(), Error> {
+        let largest = self.largest_placed();
         for &id in &self.order {
+            // Who reads one that has no place meets an error, which is better than other content.
             if let Content::Host { file, offset, size } = self.tree.inode(id).content
                 && size > 0
+                && size <= largest
             {
                 let first = BlockNumber::new(self.next)?.number();
                 self.spots[id.index()].first_block = Some(first);

@@ -15,6 +15,9 @@ use rustix::{
 
 use crate::tables::Version;
 
+/// Files that are kept at most: each takes about a kilobyte of the host's kernel.
+const KEPT_MAX: u64 = 4096;
+
 /// A file, whatever its name.
 type Identity = (u64, u64);
 
@@ -33,11 +36,11 @@ struct State {
 }
 
 impl Replaced {
-    /// Keeps a file that is about to lose its name. Where as many are open as half of the process's files may be, it is not kept: who reads it then gets an error.
+    /// Keeps a file that is about to lose its name. Where as many are kept as may be, or a quarter of what the process may open, it is not: who reads it then gets an error.
     pub fn keep(&self, file: File) {
         let Ok(stat) = fstat(&file) else { return };
         let identity = (stat.st_dev, stat.st_ino);
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+        let most = (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4).min(KEPT_MAX);
         let mut state = self.lock();
         if !state.own.remove(&identity) && (state.files.len() as u64) < most {
             state.files.insert(identity, Arc::new(file));

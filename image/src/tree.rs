@@ -81,6 +81,8 @@ pub(crate) struct Tree {
     pub(crate) directories: Vec<DirectoryRecord>,
     /// Files that stay open, by number, because their names may lead elsewhere later or nowhere.
     pub(crate) held: Vec<(u32, Arc<File>)>,
+    /// Bytes of content of host files that the image may have.
+    pub(crate) content_max: u64,
     /// Entries by directory and name.
     index: HashTable<u32>,
     /// Seeded, because names may come from an archive whose author wants them to collide.
@@ -98,6 +100,7 @@ impl Tree {
             files: Vec::new(),
             directories: Vec::new(),
             held: Vec::new(),
+            content_max: u64::MAX,
             index: HashTable::new(),
             hasher: RandomState::new(),
         }

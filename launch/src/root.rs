@@ -54,6 +54,11 @@ impl Root {
         Root { cell, volumes, disks }
     }
 
+    /// Closes the files of the host that its volumes keep open, now that no clone runs; they are opened again when they are read.
+    pub fn rest(&self) {
+        self.volumes.iter().for_each(|volume| volume.disk.rest());
+    }
+
     /// Gives up what it has. Its clones go on; returns the disks, which can be removed ([`Kernel::remove_disk`]) once they have ended.
     pub fn clear(self, kernel: &Kernel) -> Vec<DiskId> {
         // Nobody else ends it.

@@ -73,4 +73,8 @@ impl Disk for ImageDisk {
             DiskError
         })
     }
+
+    fn rest(&self) {
+        self.image.close_files();
+    }
 }

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Bytes of a program's: as text where they are text (UTF-8), otherwise in base64.
+/// Control characters that are told in text whatever else there is.
+const CONTROLS_MAX: usize = 64;
+
+/// Bytes of a program's: as text where they are text (UTF-8, with few control characters), otherwise in base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Text {
@@ -22,11 +25,16 @@ pub(crate) enum Text {
 }
 
 impl Text {
-    /// Says bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Text {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Text::Plain(text.into()),
-            Err(_) => Text::Encoded { base64: STANDARD.encode(bytes) },
+    /// Says bytes: as text if JSON needs little more for it than the bytes are.
+    pub(crate) fn of(bytes: Vec<u8>) -> Text {
+        let controls = bytes.iter().filter(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()).count();
+        // JSON has six bytes for each.
+        if controls > CONTROLS_MAX && controls > bytes.len() / 8 {
+            return Text::Encoded { base64: STANDARD.encode(&bytes) };
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Text::Plain(text),
+            Err(error) => Text::Encoded { base64: STANDARD.encode(error.as_bytes()) },
         }
     }
 
@@ -296,8 +304,10 @@ impl From<Source> for Stream {
 pub(crate) enum Piece {
     /// It said something.
     Said {
-        /// The number of the piece: `from` begins there.
+        /// The position of its first byte among all that it said: `from` begins there.
         number: u64,
+        /// The position behind its last byte: `from` goes on there.
+        next: u64,
         /// Where.
         stream: Source,
         /// What.

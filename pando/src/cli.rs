@@ -133,6 +133,10 @@ pub(crate) struct Run {
     #[arg(long = "hostname", visible_alias = "name", value_name = "NAME", value_parser = crate::options::host_name)]
     pub(crate) host_name: Option<String>,
 
+    /// Let what `-v` shows grow by no more than this, sizes as `ls` shows them: bytes, or with K, M, G or T
+    #[arg(long, value_name = "SIZE", default_value = "16G")]
+    pub(crate) write_limit: Size,
+
     /// Say at the end, on standard error, what the cell did and what it took; with `=json` as one object
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub(crate) stats: Option<StatsFormat>,

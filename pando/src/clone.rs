@@ -199,6 +199,8 @@ fn single(options: &Clone, ready: &Ready, asked: crate::view::Asked, network: Ne
         terminal: false,
         timeout: options.limits.timeout,
         output: options.limits.output_limit.map(Size::in_bytes),
+        // Clones have no way back to the host.
+        written: 0,
         stats: options.stats,
         publish: &options.connection.publish,
     };

@@ -3,11 +3,11 @@
 
 use crate::failure::Failure;
 use crate::{host, say};
-use pando_image::Replaced;
+use pando_image::{Replaced, escaped};
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{Export, LaunchError, Why, WriteBack};
 use rustix::fs::{Access, Mode, OFlags, access, open};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -63,14 +63,14 @@ impl Exports {
         self.list.iter().map(|(_, cell, _)| cell.clone()).collect()
     }
 
-    /// Starts writing back what the cell says, on a thread of its own. Nothing, if there is nothing that it may change.
-    pub(crate) fn write_back(self, kernel: &Kernel, cell: CellId) -> Result<Option<Running>, Failure> {
+    /// Starts writing back what the cell says, `most` bytes more than there are, on a thread of its own. Nothing, if there is nothing that it may change.
+    pub(crate) fn write_back(self, kernel: &Kernel, cell: CellId, most: u64) -> Result<Option<Running>, Failure> {
         if self.is_empty() {
             return Ok(None);
         }
         let channel = kernel.channel(cell).map_err(LaunchError::from)?;
         let (names, exports) = self.list.into_iter().map(|(name, _, export)| (name, export)).unzip();
-        Ok(Some(Running { names, thread: WriteBack::start(channel, exports, self.replaced).map_err(Failure::Thread)? }))
+        Ok(Some(Running { names, thread: WriteBack::start(channel, exports, self.replaced, most).map_err(Failure::Thread)? }))
     }
 }
 
@@ -82,10 +82,13 @@ impl Running {
         for failed in &report.failures {
             let name = names.get(failed.export as usize).map_or(Path::new(""), PathBuf::as_path);
             let what = match failed.why {
+                Why::Refused(Errno::DQUOT) => {
+                    "not written back: all together would grow by more than --write-limit allows (sizes as `ls` shows them, and 4 KiB for each name)".into()
+                }
                 Why::Refused(errno) => format!("not written back: {}", host::plain(&errno.into())),
                 Why::WithoutSetId => "written back without its set-user-ID and set-group-ID: no cell may lend a program to others".into(),
             };
-            say::problem(&format_args!("-v {}: `{}` was {what}", name.display(), failed.path));
+            say::problem(&format_args!("-v {}: `{}` was {what}", escaped(name), failed.path));
         }
         let more = report.failed - report.failures.len() as u64;
         if more > 0 {

@@ -2,6 +2,7 @@
 //! Why a command could not do what it was asked, and the exit status that says so.
 
 use crate::say::OWN_FAILURE;
+use pando_image::escaped;
 use pando_launch::LaunchError;
 use pando_machine::HostError;
 use std::ffi::OsString;
@@ -14,10 +15,10 @@ const NOT_FOUND: u8 = 127;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// There is no such program.
-    #[error("`{}` was not found{}", .0.display(), if .0.as_encoded_bytes().contains(&b'/') { "" } else { ": give a path, or a name that PATH leads to" })]
+    #[error("`{}` was not found{}", escaped(.0), if .0.as_encoded_bytes().contains(&b'/') { "" } else { ": give a path, or a name that PATH leads to" })]
     NotFound(OsString),
     /// The program cannot be executed.
-    #[error("{}: {why}", program.display())]
+    #[error("{}: {why}", escaped(program))]
     NotExecutable {
         /// What was named.
         program: OsString,
@@ -25,7 +26,7 @@ pub(crate) enum Failure {
         why: String,
     },
     /// A file that was to be shown cannot be.
-    #[error("-v {}: {why}", file.display())]
+    #[error("-v {}: {why}", escaped(file))]
     Volume {
         /// What was named.
         file: PathBuf,
@@ -42,7 +43,7 @@ pub(crate) enum Failure {
     #[error("--net tap: {0}")]
     Tap(#[from] pando_machine::TapError),
     /// Nothing can be captured into a file.
-    #[error("--pcap {}: {why}", file.display())]
+    #[error("--pcap {}: {why}", escaped(file))]
     Capture {
         /// What was named.
         file: PathBuf,
@@ -52,6 +53,16 @@ pub(crate) enum Failure {
     /// A forward cannot listen, or there is nothing to make a gateway with.
     #[error("-p: {0}")]
     Bind(#[from] pando_gateway::BindError),
+    /// The process may have too few descriptors.
+    #[error(
+        "this process may open {total} files and connections, too few for {what}: raise the limit (`ulimit -Hn`, LimitNOFILE= of a unit), or ask for less"
+    )]
+    FewDescriptors {
+        /// What it may have.
+        total: usize,
+        /// What they do not suffice for.
+        what: &'static str,
+    },
     /// The gateway broke off.
     #[error("the way out of the cell's network broke off: {}", crate::host::plain(.0))]
     Gateway(std::io::Error),
@@ -109,7 +120,7 @@ pub(crate) enum Failure {
     #[error("nobody says where templates are kept: set HOME or XDG_DATA_HOME")]
     NoHome,
     /// A file of templates cannot be made, read or removed.
-    #[error("{}: {}", path.display(), crate::host::plain(source))]
+    #[error("{}: {}", escaped(path), crate::host::plain(source))]
     Templates {
         /// Which.
         path: PathBuf,
@@ -117,16 +128,16 @@ pub(crate) enum Failure {
         source: std::io::Error,
     },
     /// It was no command line of ours that made a saved template.
-    #[error("{} does not say how it was made: make it anew with `pando template create`", .0.display())]
+    #[error("{} does not say how it was made: make it anew with `pando template create`", escaped(.0))]
     NoRecipe(PathBuf),
     /// A template that others could have written.
-    #[error("{} is not yours, or others may write it: it says which of your files its clones see; copy it if you trust it", .0.display())]
+    #[error("{} is not yours, or others may write it: it says which of your files its clones see; copy it if you trust it", escaped(.0))]
     Foreign(PathBuf),
     /// What a template sees is not what it was.
     #[error("the files that template `{0}` sees have changed since it was made: make it anew with `pando template create --replace`")]
     Changed(String),
     /// A template's program ended instead.
-    #[error("{}: {end} before it said that it is ready: `pando template create --help` shows how", program.display())]
+    #[error("{}: {end} before it said that it is ready: `pando template create --help` shows how", escaped(program))]
     NotReady {
         /// The program.
         program: OsString,
@@ -134,13 +145,13 @@ pub(crate) enum Failure {
         end: pando_kernel::End,
     },
     /// A word for a template is no text.
-    #[error("{} is no text (UTF-8), and a template cannot remember it", .0.display())]
+    #[error("{} is no text (UTF-8), and a template cannot remember it", escaped(.0))]
     NoText(OsString),
     /// A template was not saved or loaded.
     #[error(transparent)]
     Store(#[from] pando_store::Error),
     /// The socket of the service cannot be had.
-    #[error("{}: {}", path.display(), crate::host::plain(source))]
+    #[error("{}: {}", escaped(path), crate::host::plain(source))]
     Socket {
         /// Where.
         path: PathBuf,
@@ -148,10 +159,10 @@ pub(crate) enum Failure {
         source: std::io::Error,
     },
     /// Another process serves there.
-    #[error("{}: another `pando serve` listens there: use that one, or give this one a --socket of its own", .0.display())]
+    #[error("{}: another `pando serve` listens there: use that one, or give this one a --socket of its own", escaped(.0))]
     Serving(PathBuf),
     /// No service answers.
-    #[error("`pando serve` does not run (nobody listens at {}): start `pando serve`", .0.display())]
+    #[error("`pando serve` does not run (nobody listens at {}): start `pando serve`", escaped(.0))]
     NoServer(PathBuf),
     /// Only the service could, and what is asked is not for it.
     #[error(

@@ -2,6 +2,7 @@
 //! The host as the command line sees it: its memory, its environment, its programs.
 
 use pando_machine::{FRAME_SIZE, PageCount};
+use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -78,7 +79,9 @@ fn check(path: &Path) -> Result<PathBuf, NoProgram> {
     if metadata.permissions().mode() & 0o111 == 0 {
         return refused("is not executable: chmod +x it if it is a program");
     }
-    match std::fs::File::open(path) {
+    // It may be something else by now, which is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match open(path, flags, Mode::empty()).map_err(std::io::Error::from) {
         Ok(_) => absolute(path).map_err(|error| NoProgram::NotExecutable(plain(&error))),
         Err(error) => Err(NoProgram::NotExecutable(format!("cannot be read: {}", plain(&error)))),
     }

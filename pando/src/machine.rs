@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel of this process, on a machine of its own.
 
+use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::host;
 use crate::laps::Laps;
@@ -22,6 +23,7 @@ pub(crate) fn start(memory: PageCount, reach: &Paths, laps: &mut Laps) -> Result
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Descriptors::share_out();
     let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
     // Whatever else of the host is needed is open now; threads inherit the limits.
     pando_confine::drop_privileges(reach)?;

@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod clone;
 mod completion;
+mod descriptors;
 mod doctor;
 mod exports;
 mod failure;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(answer) => return say::answer(&answer),
     };
+    descriptors::raise();
     let outcome = match command {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Clone(options) => clone::clone(&options),

@@ -7,6 +7,7 @@ mod resolvers;
 mod station;
 
 use crate::cli::Connection;
+use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::say;
 use capture::Capture;
@@ -107,7 +108,7 @@ impl Network {
             (Some(Net::Gateway) | None, _) => {
                 // Who asks for the gateway asks for the world; who only lets others in has not asked to get out.
                 let rules = if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.iter().map(Allowed::rule).collect() };
-                Way::Gateway(Gateway::bind(publish, rules, resolvers::of_host())?)
+                Way::Gateway(Gateway::bind(publish, rules, resolvers::of_host(), Descriptors::share_out().of_gateway(1)?)?)
             }
         };
         let without = match (&way, link, pcap) {
@@ -222,12 +223,12 @@ fn tap(name: &str) -> Result<Tap, Failure> {
     Tap::new(device.descriptor, device.mtu).map_err(Failure::Thread)
 }
 
-/// A gateway that nobody comes in by, with the host's resolvers.
+/// A gateway that nobody comes in by, with the host's resolvers and so many descriptors.
 ///
 /// # Errors
 /// There is nothing to make one with.
-pub(crate) fn way_out(rules: Vec<Rule>) -> Result<Gateway, Failure> {
-    Ok(Gateway::bind(&[], rules, resolvers::of_host())?)
+pub(crate) fn way_out(rules: Vec<Rule>, descriptors: usize) -> Result<Gateway, Failure> {
+    Ok(Gateway::bind(&[], rules, resolvers::of_host(), descriptors)?)
 }
 
 /// What to do about what was refused, if it can be opened.

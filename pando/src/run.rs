@@ -19,6 +19,7 @@ use crate::view::Asked;
 use crate::watch::Watch;
 use pando_confine::Needs;
 use pando_gateway::Forward;
+use pando_image::escaped_lines;
 use pando_kernel::{CellId, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Terminals, carry_input, carry_output};
 use std::ffi::OsStr;
@@ -54,6 +55,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         terminal: options.terminal,
         timeout: options.limits.timeout,
         output: options.limits.output_limit.map(Size::in_bytes),
+        written: options.write_limit.in_bytes(),
         stats: options.stats,
         publish: &options.connection.publish,
     };
@@ -70,6 +72,8 @@ pub(crate) struct Single<'a> {
     pub(crate) timeout: Option<Duration>,
     /// Bytes that it may say.
     pub(crate) output: Option<u64>,
+    /// Bytes by which it may let the host's directories grow.
+    pub(crate) written: u64,
     /// What it took is told in the end.
     pub(crate) stats: Option<StatsFormat>,
     /// What was asked to lead to it.
@@ -93,7 +97,7 @@ pub(crate) fn finish(
     let (status, said) = told(&outcome);
     match single.stats {
         // Its first line says how the cell ended.
-        Some(StatsFormat::Table) => eprint!("{}", stats::table(single.name, &outcome, &network, laps)),
+        Some(StatsFormat::Table) => eprint!("{}", escaped_lines(&stats::table(single.name, &outcome, &network, laps))),
         Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, laps)),
         None if said && outcome.end == End::Quota => {
             say::problem(&format_args!("{}: {}: give it more with --memory", single.name.display(), outcome.end));
@@ -128,7 +132,7 @@ fn attend(
     let connecting = network.connects();
     network.announce(single.publish);
     let network = network.connect(kernel, cell)?;
-    let write_back = seen.exports.write_back(kernel, cell)?;
+    let write_back = seen.exports.write_back(kernel, cell, single.written)?;
     let watch = Watch::start(kernel).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(kernel, Some(cell), &watch)?;
     let unread = Arc::<AtomicBool>::default();

@@ -3,6 +3,7 @@
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use pando_image::escaped_lines;
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
@@ -10,9 +11,9 @@ use std::process::ExitCode;
 /// Exit status of Pando's own failures, as container tools use it.
 pub(crate) const OWN_FAILURE: u8 = 125;
 
-/// Says what is wrong, in one line that begins with who speaks.
+/// Says what is wrong, in one line that begins with who speaks. Whatever names and other people's words are in it, a terminal obeys none of it.
 pub(crate) fn problem(what: &dyn Display) {
-    let what = without_numbers(&what.to_string());
+    let what = escaped_lines(&without_numbers(&what.to_string()));
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     // In one piece: the program may be speaking on the same stream.
     let line = match AutoStream::choice(&std::io::stderr()) {
@@ -26,7 +27,7 @@ pub(crate) fn problem(what: &dyn Display) {
 /// Says what is going on.
 pub(crate) fn note(what: &dyn Display) {
     // Nobody is left to be told that this could not be said.
-    let _ = std::io::stderr().write_all(format!("pando: {what}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("pando: {}\n", escaped_lines(&what.to_string())).as_bytes());
 }
 
 /// The same without the system's numbers of errors, which mean nothing to people.

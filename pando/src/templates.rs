@@ -8,6 +8,7 @@ use crate::template::{self, Create, Found, Name, Recipe, Which};
 use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
+use pando_image::escaped;
 use pando_store::Saved;
 use std::fs::File;
 use std::io::Write;
@@ -115,13 +116,13 @@ fn list(json: bool) -> Result<u8, Failure> {
             (Ok(recipe), false) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
                 let age = HumanDuration(Duration::from_secs(now.saturating_sub(recipe.made))).to_string();
-                let words = recipe.arguments.join(" ").escape_debug().to_string();
+                let words = escaped(recipe.arguments.join(" "));
                 writeln!(out, "{:<20} {:>12} {:>14} ago  {}", name.to_string(), HumanBytes(size).to_string(), age, shortened(&words))?;
             }
             (Err(failure), true) => {
                 writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": failure.to_string() }))?
             }
-            (Err(failure), false) => writeln!(out, "{:<20} {failure}", name.to_string())?,
+            (Err(failure), false) => writeln!(out, "{:<20} {}", name.to_string(), escaped(failure.to_string()))?,
         }
     }
     Ok(0)

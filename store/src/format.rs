@@ -13,6 +13,9 @@ use crate::error::Error;
 use pando_abi::PAGE_SIZE;
 use pando_kernel::CellImage;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// What a file begins with.
@@ -26,8 +29,10 @@ pub const CHUNK_PAGES: usize = 16;
 pub(crate) const PAGE: usize = PAGE_SIZE as usize;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 64;
-/// Bytes of an index that is read at most: that of half a terabyte of pages.
-const INDEX_MAX: u64 = 256 << 20;
+/// Bytes of an index that is read at most: that of a hundred gigabytes of pages. In memory it takes up to eight times as much.
+const INDEX_MAX: u64 = 32 << 20;
+/// Bytes of an index that are compared with its checksum at a time.
+const PIECE: usize = 64 << 10;
 
 /// The checksum of bytes.
 pub(crate) type Checksum = [u8; 16];
@@ -44,6 +49,23 @@ fn checksum_of(parts: &[&[u8]]) -> Checksum {
 /// The checksum of bytes.
 pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
     checksum_of(&[bytes])
+}
+
+/// Whether a file's index is as its header says. Reads it in pieces: nobody gives memory to an index that is not.
+pub(crate) fn is_whole(file: &File, header: &[u8; HEADER], place: Header) -> io::Result<bool> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&header[..48]);
+    let mut piece = vec![0; PIECE];
+    let mut position = place.index;
+    while position < place.end {
+        let length = usize::try_from(place.end - position).unwrap_or(PIECE).min(PIECE);
+        file.read_exact_at(&mut piece[..length], position)?;
+        hasher.update(&piece[..length]);
+        position += length as u64;
+    }
+    let mut checksum = Checksum::default();
+    hasher.finalize_xof().fill(&mut checksum);
+    Ok(header[48..] == checksum)
 }
 
 /// The header, without the checksum.

@@ -3,10 +3,11 @@
 
 use crate::error::Error;
 use crate::features;
-use crate::format::{HEADER, Header, Index};
+use crate::format::{HEADER, Header, Index, is_whole};
 use crate::pages::Pages;
 use pando_kernel::{CellId, CellImage, Disk, DiskId, Kernel};
 use pando_machine::PageCount;
+use rustix::fs::{Mode, OFlags, open};
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,7 +37,9 @@ impl Saved {
     pub fn open(path: &Path) -> Result<Saved, Error> {
         let failed = |source| Error::Read { path: path.into(), source };
         let damaged = |what| Error::Damaged { path: path.into(), what };
-        let file = File::open(path).map_err(failed)?;
+        // Whatever stands at that path: a FIFO would let this wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file: File = open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?.into();
         let found = file.metadata().map_err(failed)?;
         let mut header = [0; HEADER];
         if !found.is_file() || found.len() < HEADER as u64 {
@@ -44,6 +47,9 @@ impl Saved {
         }
         file.read_exact_at(&mut header, 0).map_err(failed)?;
         let Header { index: start, end } = Header::decode(&header, found.len(), path)?;
+        if !is_whole(&file, &header, Header { index: start, end }).map_err(failed)? {
+            return Err(damaged("its index is not as it was written"));
+        }
         let mut bytes = vec![0; (end - start) as usize];
         file.read_exact_at(&mut bytes, start).map_err(failed)?;
         if (Header { index: start, end }).encode(&bytes) != header {

@@ -79,7 +79,7 @@ impl Cell {
     pub fn new(rules: &[String], forwards: &[&str], resolvers: &[SocketAddr]) -> Cell {
         let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
         let forwards: Vec<Forward> = forwards.iter().map(|forward| forward.parse().expect("a forward")).collect();
-        let gateway = Gateway::bind(&forwards, rules, resolvers.to_vec()).expect("the host has room");
+        let gateway = Gateway::bind(&forwards, rules, resolvers.to_vec(), 800).expect("the host has room");
         let forwards = gateway.forwards().map(|forward| forward.host).collect();
         let handle = gateway.handle();
         let [end, station] = cable(handle.clone());

@@ -15,7 +15,7 @@ use std::net::{TcpListener, UdpSocket};
 fn a_port_that_is_taken_is_named() {
     let forward = |text: &str| text.parse::<Forward>().expect("a forward");
     let bind = |text: &str| {
-        Gateway::bind(&[forward(text)], Vec::new(), Vec::new()).map(|gateway| gateway.forwards().next().map(|forward| forward.host))
+        Gateway::bind(&[forward(text)], Vec::new(), Vec::new(), 100).map(|gateway| gateway.forwards().next().map(|forward| forward.host))
     };
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let taken = listener.local_addr().expect("it has an address");

@@ -79,8 +79,14 @@ impl Buffers {
     /// Keeps what the cell said; little pieces for the same stream become one.
     fn append(&mut self, stream: Stream, bytes: Vec<u8>) {
         self.output_bytes += bytes.len();
+        let is_scattered = self.output.len() >= CONSOLE_PIECES;
         match self.output.back_mut() {
             Some((last, piece)) if *last == stream && piece.len() + bytes.len() <= MAX_DESCRIPTOR_BYTES as usize => piece.extend(bytes),
+            // Of so many little pieces only the order within each stream is kept: a stream's last piece is among the last few.
+            _ if is_scattered => match self.output.iter_mut().rev().find(|(last, _)| *last == stream) {
+                Some((_, piece)) => piece.extend(bytes),
+                None => self.output.push_back((stream, bytes)),
+            },
             _ => self.output.push_back((stream, bytes)),
         }
     }
@@ -186,7 +192,13 @@ impl ConsolePort {
 
     /// Takes the next bytes out, and tells the cell of the room; gives the lock back where there are none.
     fn take<'a>(&self, mut buffers: MutexGuard<'a, Buffers>) -> Result<(Stream, Vec<u8>), MutexGuard<'a, Buffers>> {
-        let Some((stream, bytes)) = buffers.output.pop_front() else { return Err(buffers) };
+        let Some((stream, bytes)) = buffers.output.pop_front() else {
+            if buffers.output_closed {
+                // Ports outlive cells.
+                buffers.output = VecDeque::new();
+            }
+            return Err(buffers);
+        };
         buffers.output_bytes -= bytes.len();
         let waits = buffers.cell_waits && buffers.output_bytes <= CONSOLE_BYTES / 2;
         if waits {
@@ -199,10 +211,11 @@ impl ConsolePort {
         Ok((stream, bytes))
     }
 
-    /// Says that the cell has ended.
+    /// Says that the cell has ended. Input that it has not read is dropped.
     pub fn close(&self) {
         let mut buffers = self.lock();
         buffers.output_closed = true;
+        buffers.input = VecDeque::new();
         buffers.announce();
         self.changed.notify_all();
     }

@@ -26,4 +26,7 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// Not all of them can be read; the buffer then holds anything.
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError>;
+
+    /// Gives back what it keeps of the host only to be faster: nobody reads it for now.
+    fn rest(&self) {}
 }

@@ -7,6 +7,7 @@
 
 mod leftovers;
 mod place;
+mod quota;
 mod replace;
 mod stream;
 #[cfg(test)]
@@ -15,14 +16,17 @@ mod tests;
 pub use place::Export;
 
 use pando_abi::channel::{Answer, Entry, Header, Kind, MAX_PATH};
-use pando_image::Replaced;
+use pando_image::{Replaced, escaped};
 use pando_kernel::ConsolePort;
 use place::Place;
+use quota::Quota;
 use replace::Replacement;
 use rustix::fs::{Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use rustix::time::Timespec;
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use stream::Incoming;
@@ -67,7 +71,7 @@ impl Report {
     fn note(&mut self, export: u32, path: &[u8], why: Why) {
         self.failed += 1;
         if self.failures.len() < TOLD {
-            let path = String::from_utf8_lossy(path).escape_debug().to_string();
+            let path = escaped(OsStr::from_bytes(path));
             self.failures.push(Failed { export, path, why });
         }
     }
@@ -80,13 +84,13 @@ pub struct WriteBack {
 }
 
 impl WriteBack {
-    /// Starts it. The cell knows the exports by their place in this list. What is replaced or removed is kept readable for images.
+    /// Starts it. The cell knows the exports by their place in this list. What is replaced or removed is kept readable for images. All exports together grow by `most` bytes at most.
     ///
     /// # Errors
     /// The host has no thread for it.
-    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>, replaced: Arc<Replaced>) -> std::io::Result<WriteBack> {
+    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>, replaced: Arc<Replaced>, most: u64) -> std::io::Result<WriteBack> {
         let body = move || {
-            let report = obey(exports, replaced, Incoming::new(&channel), |answer| channel.send(answer));
+            let report = obey(exports, replaced, most, Incoming::new(&channel), |answer| channel.send(answer));
             // Whoever still waits for an answer learns that none comes. What else is said is taken and forgotten, so that the cell goes on.
             channel.close_input();
             while channel.receive().is_some() {}
@@ -103,9 +107,9 @@ impl WriteBack {
     }
 }
 
-/// Does what a cell says, byte for byte, until nothing more comes. `answer` takes the answers, and says whether anybody still listens.
-pub fn obey(exports: Vec<Export>, replaced: Arc<Replaced>, said: impl Read, mut answer: impl FnMut(&[u8]) -> bool) -> Report {
-    let mut writer = Writer::new(exports, replaced);
+/// Does what a cell says, byte for byte, until nothing more comes; all exports together grow by `most` bytes at most. `answer` takes the answers, and says whether anybody still listens.
+pub fn obey(exports: Vec<Export>, replaced: Arc<Replaced>, most: u64, said: impl Read, mut answer: impl FnMut(&[u8]) -> bool) -> Report {
+    let mut writer = Writer::new(exports, replaced, most);
     if writer.serve(said, |given| answer(&given.to_bytes())).is_err() {
         writer.report.stopped = Some("the cell sent what makes no sense: nothing more is written back");
     }
@@ -119,6 +123,7 @@ struct Nonsense;
 struct Writer {
     exports: Vec<Export>,
     replaced: Arc<Replaced>,
+    quota: Quota,
     /// The file that is being received; `None` as well if it has failed, so that its data goes nowhere.
     file: Option<Replacement>,
     /// The first error since the last answer.
@@ -162,8 +167,8 @@ impl<'a> Named<'a> {
 }
 
 impl Writer {
-    fn new(exports: Vec<Export>, replaced: Arc<Replaced>) -> Writer {
-        Writer { exports, replaced, file: None, error: None, report: Report::default() }
+    fn new(exports: Vec<Export>, replaced: Arc<Replaced>, most: u64) -> Writer {
+        Writer { exports, replaced, quota: Quota::new(most), file: None, error: None, report: Report::default() }
     }
 
     /// Does what is said until nothing more is. `answer` says whether anybody still listens.
@@ -224,6 +229,12 @@ impl Writer {
         let times = named.times()?;
         let export = self.exports.get(named.entry.export as usize).ok_or(Errno::INVAL)?;
         let place = Place::find(export, named.path)?;
+        // What fails later stays charged: who makes it fail must not get more than others.
+        match kind {
+            Kind::File => self.quota.charge(named.entry.size, place.look()?)?,
+            Kind::Directory | Kind::Symlink => self.quota.charge(0, place.look()?)?,
+            _ => {}
+        }
         match kind {
             Kind::File => {
                 self.file = Some(Replacement::begin(place, named.path, &named.entry, times)?);
@@ -234,7 +245,11 @@ impl Writer {
             }
             Kind::Directory => place.make_directory(named.entry.permissions, &times)?,
             Kind::Symlink => replace::symlink(place, named.rest, &times, &self.replaced)?,
-            _ => place.remove(&self.replaced)?,
+            _ => {
+                let before = place.look()?;
+                place.remove(&self.replaced)?;
+                self.quota.credit(before);
+            }
         }
         Ok(())
     }

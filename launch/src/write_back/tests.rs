@@ -86,7 +86,7 @@ impl Host {
     }
 
     fn hears_with(&self, exports: Vec<Export>, words: &Words) -> (Vec<u32>, Option<Report>) {
-        let mut writer = Writer::new(exports, Arc::default());
+        let mut writer = Writer::new(exports, Arc::default(), u64::MAX);
         let mut answers = Vec::new();
         let sense = writer.serve(&words.0[..], |answer| {
             answers.push(answer.errno);

@@ -11,6 +11,7 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use hyper::Method;
 use indicatif::{HumanBytes, HumanDuration};
+use pando_image::escaped;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -73,7 +74,7 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let age = HumanDuration(Duration::try_from_secs_f64(now - cell.started).unwrap_or_default()).to_string();
-        let state = cell.outcome.as_ref().map_or("running", |outcome| &outcome.message);
+        let state = cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message));
         let memory = HumanBytes(cell.memory_bytes).to_string();
         writeln!(out, "{:>6}  {:<20} {memory:>10} {:>8.2}s  {age:<14} {state}", cell.id, cell.template, cell.cpu_seconds)?;
     }
@@ -154,7 +155,7 @@ fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io
                 writeln!(out, "{indent}{label}")?;
                 tell(out, "  ", value)?;
             }
-            serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {text}")?,
+            serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {}", escaped(text))?,
             serde_json::Value::Null => {}
             value => match (value.as_u64(), label.strip_suffix(" bytes")) {
                 (Some(bytes), Some(what)) => writeln!(out, "{indent}{what:<16} {}", HumanBytes(bytes))?,

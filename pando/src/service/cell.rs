@@ -40,6 +40,8 @@ const REMEMBERED_MAX: u64 = 64 << 20;
 const FREEZE_MAX: Duration = Duration::from_secs(10);
 /// How a cell ended of which a template was made.
 const FROZEN: &str = "frozen: a template was made of it";
+/// How a cell ended whose output the service has no room for.
+const CUT: &str = "the output that this service remembers of all its cells takes all the memory that it may: end or remove some, or start the service with more (--memory)";
 
 /// What a cell is asked to be.
 #[derive(Debug)]
@@ -88,8 +90,12 @@ pub(super) struct Cell {
 /// What changes. Under a lock that is held for moments, and the last.
 struct State {
     log: Log,
-    /// The numbers of the pieces that those want next for whom the cell waits.
+    /// The positions from which those want to read on for whom the cell waits.
     waiters: BTreeMap<u64, u64>,
+    /// The cell waits for its readers.
+    is_waiting: bool,
+    /// It was ended because the logs of all cells together took too much.
+    is_cut: bool,
     /// Why it was ended, if it was not by itself.
     cause: Option<Reason>,
     outcome: Option<api::Outcome>,
@@ -119,7 +125,7 @@ impl Cell {
         template: Arc<Warm>,
         place: Option<OwnedSemaphorePermit>,
     ) -> Result<Arc<Cell>, Problem> {
-        let Service { kernel, watch, networks, gateways, .. } = service;
+        let Service { kernel, watch, networks, gateways, budget, .. } = service;
         let (since, started) = (Instant::now(), SystemTime::now());
         // Before the cell, which is not plugged in any more when this goes.
         let network = match &order.network {
@@ -153,7 +159,13 @@ impl Cell {
             watch.limit(cell, time, End::TimedOut);
         }
         let means = Means { template, _way_out: way_out, _network: network };
-        let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)));
+        // The cell has its environment; its arguments can be asked for.
+        order.environment = Vec::new();
+        let mut charge = budget.charge();
+        charge.grow(order.arguments.iter().map(|argument| argument.len() as u64).sum());
+        let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)), charge);
+        let state =
+            State { log, waiters: BTreeMap::new(), is_waiting: false, is_cut: false, cause: None, outcome: None, means: Some(means) };
         Ok(Arc::new(Cell {
             id,
             order,
@@ -164,7 +176,7 @@ impl Cell {
             since,
             started,
             watch: watch.clone(),
-            state: Mutex::new(State { log, waiters: BTreeMap::new(), cause: None, outcome: None, means: Some(means) }),
+            state: Mutex::new(state),
             input: tokio::sync::Mutex::new(input),
             freezing: Arc::default(),
             jobs: Mutex::default(),
@@ -174,13 +186,13 @@ impl Cell {
     }
 
     /// Listens to the cell until it has ended.
-    pub(super) async fn keep(self: Arc<Cell>) {
+    pub(super) async fn keep(self: Arc<Cell>, service: Arc<Service>) {
         let mut bell = self.bell.clone();
         let mut taken = 0_u32;
         loop {
             self.wait_for_readers().await;
             match self.port.hear() {
-                Heard::Bytes(stream, bytes) => self.hear(stream, bytes),
+                Heard::Bytes(stream, bytes) => self.hear(&service, stream, bytes),
                 Heard::End => break,
                 // Who rings is there as long as the console is, which this cell has.
                 Heard::Nothing => _ = bell.changed().await,
@@ -197,12 +209,21 @@ impl Cell {
         if self.order.limits.timeout.is_some() {
             self.watch.lift(self.cell);
         }
+        // Nothing is started in it any more.
+        let jobs = lock(&self.jobs).take();
+        drop(jobs);
         let mut state = self.lock();
         state.outcome = Some(outcome);
+        state.log.compact();
         let means = state.means.take();
         drop(state);
         // Others may have waited for it to give these up.
-        drop(means);
+        if let Some(Means { template, .. }) = means
+            && Arc::strong_count(&template) <= 2
+        {
+            // The pool has it, and no other clone.
+            template.root.rest();
+        }
         self.changed.send_replace(());
     }
 
@@ -211,40 +232,61 @@ impl Cell {
         let (mut changed, mut bell) = (self.changed.subscribe(), self.bell.clone());
         loop {
             bell.mark_unchanged();
-            let (is_full, is_ending) = {
-                let state = self.lock();
-                (state.waiters.values().any(|next| state.log.is_full_from(*next)), state.cause.is_some())
-            };
             // What is left of one that has ended is not much.
-            if !is_full || is_ending || self.kernel.inspect(self.cell).is_err() {
+            let is_over = self.kernel.inspect(self.cell).is_err();
+            let waits = {
+                let mut state = self.lock();
+                let is_full = state.waiters.values().any(|next| state.log.is_full_from(*next));
+                state.is_waiting = is_full && !is_over && state.cause.is_none();
+                state.is_waiting
+            };
+            if !waits {
                 return;
             }
             tokio::select! { _ = changed.changed() => {}, _ = bell.changed() => {} }
         }
     }
 
-    fn hear(&self, stream: Stream, mut bytes: Vec<u8>) {
+    fn hear(&self, service: &Service, stream: Stream, mut bytes: Vec<u8>) {
         let mut state = self.lock();
         let limit = self.order.limits.output_limit.map_or(u64::MAX, Size::in_bytes);
-        let left = limit - state.log.said().min(limit);
+        let left = limit - state.log.written().min(limit);
         let exceeds = bytes.len() as u64 > left;
         // What it may say is told.
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if !bytes.is_empty() {
             let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
-            state.log.push(stream, bytes, kept);
+            state.log.push(stream, &bytes, kept);
         }
+        let is_short = state.log.is_short();
         drop(state);
-        if exceeds {
+        if exceeds || (is_short && !self.make_way(service)) {
             // It may have ended by itself.
             let _ = self.kernel.end(self.cell, End::OutputLimit);
         }
         self.changed.send_replace(());
     }
 
+    /// Makes room where the logs of all cells together take too much: forgets those that have ended, then the beginning of this one's. `false`: nothing of this one's may be forgotten.
+    fn make_way(&self, service: &Service) -> bool {
+        service.forget_ended();
+        let mut state = self.lock();
+        let is_promised = self.order.limits.output_limit.is_some() && state.waiters.is_empty();
+        if is_promised {
+            state.is_cut = state.log.is_short();
+            return !state.is_cut;
+        }
+        let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
+        state.log.make_way(kept);
+        true
+    }
+
     /// How it ended. It has: this waits for moments at most.
     fn outcome(&self) -> api::Outcome {
-        let cause = self.lock().cause;
+        let (cause, is_cut) = {
+            let state = self.lock();
+            (state.cause, state.is_cut)
+        };
         let seconds = self.since.elapsed().as_secs_f64();
         let unknown = |message| api::Outcome {
             reason: Reason::HostFailure,
@@ -263,6 +305,7 @@ impl Cell {
         let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
         let (exit_code, message) = match reason {
             Reason::Frozen => (0, FROZEN.into()),
+            Reason::OutputLimit if is_cut => (told(&outcome).0, CUT.into()),
             _ => (told(&outcome).0, outcome.end.to_string()),
         };
         api::Outcome {
@@ -294,7 +337,10 @@ impl Cell {
         while !bytes.is_empty() {
             bell.mark_unchanged();
             match self.port.offer(bytes) {
-                None => return false,
+                None => {
+                    *bytes = Bytes::new();
+                    return false;
+                }
                 Some(0) => _ = bell.changed().await,
                 Some(count) => *bytes = bytes.split_off(count),
             }
@@ -422,10 +468,9 @@ impl Cell {
 
     /// All that it said, and how it ended.
     pub(super) fn ran(&self, outcome: api::Outcome) -> api::Ran {
-        let state = self.lock();
-        let all = |stream| state.log.all(stream);
-        let notes = String::from_utf8_lossy(&all(Stream::Notes)).lines().map(Into::into).collect();
-        api::Ran { outcome, stdout: api::Text::of(&all(Stream::Output)), stderr: api::Text::of(&all(Stream::Errors)), notes }
+        let [output, errors, notes] = self.lock().log.split();
+        let notes = String::from_utf8_lossy(&notes).lines().map(Into::into).collect();
+        api::Ran { outcome, stdout: api::Text::of(output), stderr: api::Text::of(errors), notes }
     }
 
     /// What can be told of it.

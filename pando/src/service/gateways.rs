@@ -4,6 +4,7 @@
 use super::lock;
 use super::networks::Network;
 use super::problem::Problem;
+use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::network::{Plug, advice, inside, way_out};
 use crate::say;
@@ -24,6 +25,8 @@ const PLACE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// All threads for gateways, and those that are free.
 pub(super) struct Gateways {
     count: usize,
+    /// What each may use.
+    descriptors: usize,
     free: Arc<Semaphore>,
     orders: Sender<Leading>,
 }
@@ -48,19 +51,16 @@ impl Gateways {
     /// So many threads that wait for something to do. A confined process starts no more.
     ///
     /// # Errors
-    /// The host has none, or nothing to make gateways with.
-    pub(super) fn start(count: usize) -> Result<Gateways, Failure> {
-        if count > 0 {
-            // Takes of the host what none takes later.
-            way_out(Vec::new())?;
-        }
+    /// The host has none, or too few descriptors for so many.
+    pub(super) fn start(count: usize, descriptors: Descriptors) -> Result<Gateways, Failure> {
+        let descriptors = if count > 0 { descriptors.of_gateway(count)? } else { 0 };
         let (orders, told) = mpsc::channel();
         let told = Arc::new(Mutex::new(told));
         for _ in 0..count {
             let told = Arc::clone(&told);
             std::thread::Builder::new().name("gateway".into()).spawn(move || lead(&told)).map_err(Failure::Thread)?;
         }
-        Ok(Gateways { count, free: Arc::new(Semaphore::new(count)), orders })
+        Ok(Gateways { count, descriptors, free: Arc::new(Semaphore::new(count)), orders })
     }
 
     /// How many there are.
@@ -92,7 +92,7 @@ impl Gateways {
         network: &Arc<Network>,
         (rules, place): (Vec<Rule>, OwnedSemaphorePermit),
     ) -> Result<WayOut, Problem> {
-        let gateway = way_out(rules)?;
+        let gateway = way_out(rules, self.descriptors)?;
         let handle = gateway.handle();
         let (router, mtu) = kernel.router(network.id())?;
         let waker = handle.clone();

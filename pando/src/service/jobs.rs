@@ -222,7 +222,7 @@ async fn carry_output(
     let guard = Guard(job);
     loop {
         match guard.0.port().hear() {
-            Heard::Bytes(stream, bytes) => outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::Text::of(&bytes) }).await?,
+            Heard::Bytes(stream, bytes) => outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::Text::of(bytes) }).await?,
             // Who rings is there as long as the job is.
             Heard::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
             Heard::End => break,

@@ -1,133 +1,279 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell said: the last of it, in pieces with numbers.
+//! The output log of a cell: the last bytes that it wrote, in order, each with its stream.
+//!
+//! A log is a list of blocks of records. A record is a head of one byte (stream and length) and up to 64 bytes, so the marks never take more than the bytes themselves, however often the
+//! cell changes the stream. Positions count the bytes that were ever written.
 
+use super::budget::Charge;
 use pando_kernel::Stream;
 use std::collections::VecDeque;
 
-/// Bytes up to which pieces are put together that nobody has been given yet: each costs more than its bytes.
-const JOINED_MAX: usize = 4096;
+/// Bytes of a full block: small, because reading walks the records of one from its start.
+const BLOCK_MAX: usize = 4096;
+/// What the list keeps for each block.
+const BLOCK_OVERHEAD: u64 = size_of::<Block>() as u64;
+/// Bytes of the longest record: what six bits of its head can say.
+const RECORD_MAX: usize = 64;
+/// Bytes of the longest piece that is read at once.
+const PIECE_MAX: usize = 64 << 10;
+
+const STREAMS: [Stream; 3] = [Stream::Output, Stream::Errors, Stream::Notes];
 
 #[derive(Debug)]
-struct Piece {
-    stream: Stream,
-    bytes: Vec<u8>,
-    /// Bytes that were said before it.
-    before: u64,
+struct Block {
+    /// The position of its first byte.
+    start: u64,
+    /// Records, one after the other.
+    records: Vec<u8>,
 }
 
-/// What a cell said. Remembers so many bytes, and forgets what was said first.
+/// What a cell wrote. Remembers at least so many bytes, and forgets the oldest block first.
 #[derive(Debug)]
 pub(super) struct Log {
-    pieces: VecDeque<Piece>,
-    /// The number of the first piece that is remembered.
-    first: u64,
-    /// Bytes that are remembered.
-    bytes: u64,
-    /// Bytes that may be.
+    blocks: VecDeque<Block>,
+    /// Where in the last block the head of the last record is.
+    last: usize,
+    /// Bytes that are remembered at least.
     room: u64,
-    /// Bytes that were ever said.
-    said: u64,
-    /// The number behind the last piece that somebody was given.
-    given: u64,
+    /// Bytes that were ever written.
+    written: u64,
+    /// What all blocks take of the memory for logs.
+    charge: Charge,
+}
+
+/// A record's head.
+fn head(stream: usize, length: usize) -> u8 {
+    (stream << 6 | (length - 1)) as u8
+}
+
+/// The stream and the length of a record.
+fn parse(head: u8) -> (usize, usize) {
+    (usize::from(head >> 6), usize::from(head & 63) + 1)
+}
+
+fn number(stream: Stream) -> usize {
+    STREAMS.iter().position(|other| *other == stream).unwrap_or_default()
+}
+
+impl Block {
+    /// Records, each with its position, its stream and its bytes.
+    fn records(&self) -> impl Iterator<Item = (u64, usize, &[u8])> {
+        let (mut rest, mut position) = (&self.records[..], self.start);
+        std::iter::from_fn(move || {
+            let (&first, behind) = rest.split_first()?;
+            let (stream, length) = parse(first);
+            let (bytes, behind) = behind.split_at_checked(length)?;
+            let start = position;
+            (rest, position) = (behind, position + length as u64);
+            Some((start, stream, bytes))
+        })
+    }
 }
 
 impl Log {
-    /// Remembers up to so many bytes.
-    pub(super) fn new(room: u64) -> Log {
-        Log { pieces: VecDeque::new(), first: 0, bytes: 0, room, said: 0, given: 0 }
+    /// An empty log that remembers so many bytes.
+    pub(super) fn new(room: u64, charge: Charge) -> Log {
+        Log { blocks: VecDeque::new(), last: 0, room, written: 0, charge }
     }
 
-    /// Takes a piece. Forgets none from the number `kept` on, whatever room there is.
-    pub(super) fn push(&mut self, stream: Stream, bytes: Vec<u8>, kept: u64) {
-        let before = self.said;
-        self.bytes += bytes.len() as u64;
-        self.said = self.said.saturating_add(bytes.len() as u64);
-        let is_new = self.first + self.pieces.len() as u64 > self.given;
-        match self.pieces.back_mut() {
-            Some(last) if is_new && last.stream == stream && last.bytes.len() + bytes.len() <= JOINED_MAX => last.bytes.extend(bytes),
-            _ => self.pieces.push_back(Piece { stream, bytes, before }),
+    /// Appends what the cell wrote. Forgets nothing from the position `kept` on, whatever room there is.
+    pub(super) fn push(&mut self, stream: Stream, mut bytes: &[u8], kept: u64) {
+        let stream = number(stream);
+        while !bytes.is_empty() {
+            let count = self.append(stream, bytes);
+            bytes = &bytes[count..];
+            self.written += count as u64;
         }
-        while self.bytes > self.room
-            && self.first < kept
-            && let Some(forgotten) = self.pieces.pop_front()
-        {
-            self.bytes -= forgotten.bytes.len() as u64;
-            self.first += 1;
+        while self.blocks.get(1).is_some_and(|next| next.start <= kept && self.written - next.start >= self.room) {
+            self.forget_first();
         }
     }
 
-    /// Whether what was said from a number on takes all the room.
-    pub(super) fn is_full_from(&self, number: u64) -> bool {
-        self.piece(number).is_some_and(|(_, piece)| self.said - piece.before >= self.room)
+    /// Appends the first of these bytes: what fits into one record. Returns how many.
+    fn append(&mut self, stream: usize, bytes: &[u8]) -> usize {
+        if self.blocks.back().is_none_or(|block| block.records.len() + 2 > BLOCK_MAX) {
+            self.blocks.push_back(Block { start: self.written, records: Vec::new() });
+            self.charge.grow(BLOCK_OVERHEAD);
+        }
+        let Some(block) = self.blocks.back_mut() else { return 0 };
+        let before = block.records.capacity();
+        let records = &mut block.records;
+        let is_open = records.get(self.last).map(|head| parse(*head)).filter(|(other, length)| *other == stream && *length < RECORD_MAX);
+        let length = is_open.map_or(0, |(_, length)| length);
+        if length == 0 {
+            self.last = records.len();
+            records.push(0);
+        }
+        let count = bytes.len().min(RECORD_MAX - length).min(BLOCK_MAX - records.len());
+        records.extend_from_slice(&bytes[..count]);
+        if let Some(first) = records.get_mut(self.last) {
+            *first = head(stream, length + count);
+        }
+        self.charge.grow((records.capacity() - before) as u64);
+        count
     }
 
-    /// Bytes that were ever said.
-    pub(super) fn said(&self) -> u64 {
-        self.said
+    fn forget_first(&mut self) {
+        if let Some(block) = self.blocks.pop_front() {
+            self.charge.shrink(BLOCK_OVERHEAD + block.records.capacity() as u64);
+        }
     }
 
-    /// The first piece from a number on, with its own.
-    pub(super) fn get(&mut self, number: u64) -> Option<(u64, Stream, &[u8])> {
-        let (number, _) = self.piece(number)?;
-        self.given = self.given.max(number + 1);
-        self.piece(number).map(|(number, piece)| (number, piece.stream, &piece.bytes[..]))
+    /// Gives back the memory that nothing is in, once the cell has ended.
+    pub(super) fn compact(&mut self) {
+        for block in &mut self.blocks {
+            let before = block.records.capacity();
+            block.records.shrink_to_fit();
+            self.charge.shrink((before - block.records.capacity()) as u64);
+        }
+        self.blocks.shrink_to_fit();
     }
 
-    /// All that is remembered of a stream.
-    pub(super) fn all(&self, wanted: Stream) -> Vec<u8> {
-        self.pieces.iter().filter(|piece| piece.stream == wanted).flat_map(|piece| &piece.bytes).copied().collect()
+    /// Forgets the oldest blocks while all logs together take more than they may, but not the last one, and nothing from the position `kept` on.
+    pub(super) fn make_way(&mut self, kept: u64) {
+        while self.charge.is_short() && self.blocks.get(1).is_some_and(|next| next.start <= kept) {
+            self.forget_first();
+        }
     }
 
-    fn piece(&self, number: u64) -> Option<(u64, &Piece)> {
-        let number = number.max(self.first);
-        Some((number, self.pieces.get(usize::try_from(number - self.first).ok()?)?))
+    /// Whether all logs together take more than they may.
+    pub(super) fn is_short(&self) -> bool {
+        self.charge.is_short()
+    }
+
+    /// Whether what was written from a position on takes all the room, or is there at all while all logs together take more than they may.
+    pub(super) fn is_full_from(&self, position: u64) -> bool {
+        let behind = self.written.saturating_sub(position);
+        behind >= self.room || (behind > 0 && self.is_short())
+    }
+
+    /// Bytes that were ever written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Bytes of one stream from a position on, or from the first that is remembered, with their position. `None`: there are none yet.
+    pub(super) fn get(&self, position: u64) -> Option<(u64, Stream, Vec<u8>)> {
+        let index = self.blocks.partition_point(|block| block.start <= position).saturating_sub(1);
+        let records = self.blocks.range(index.min(self.blocks.len())..).flat_map(Block::records);
+        let mut records = records.skip_while(|(start, _, bytes)| start + bytes.len() as u64 <= position);
+        let (start, stream, first) = records.next()?;
+        let skipped = position.saturating_sub(start);
+        let mut piece = first[skipped as usize..].to_vec();
+        for (_, _, bytes) in records.take_while(|(_, other, _)| *other == stream) {
+            piece.extend_from_slice(bytes);
+            if piece.len() >= PIECE_MAX {
+                cut_to_characters(&mut piece);
+                break;
+            }
+        }
+        Some((start + skipped, STREAMS[stream], piece))
+    }
+
+    /// All that is remembered of each stream, in their order.
+    pub(super) fn split(&self) -> [Vec<u8>; 3] {
+        let mut all = [const { Vec::new() }; 3];
+        for (_, stream, bytes) in self.blocks.iter().flat_map(Block::records) {
+            all[stream].extend_from_slice(bytes);
+        }
+        all
+    }
+}
+
+/// Leaves the beginning of a character to the next piece, so that text stays text.
+fn cut_to_characters(piece: &mut Vec<u8>) {
+    if let Err(error) = std::str::from_utf8(piece)
+        && error.error_len().is_none()
+    {
+        piece.truncate(error.valid_up_to());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Log;
-    use pando_kernel::Stream::{Errors, Output};
+    use super::super::budget::Budget;
+    use super::{BLOCK_MAX, Log, PIECE_MAX};
+    use pando_kernel::Stream::{self, Errors, Notes, Output};
+    use std::sync::Arc;
 
-    #[test]
-    fn what_was_said_first_is_forgotten_first() {
-        let mut log = Log::new(4);
-        for (stream, text) in [(Output, "ab"), (Errors, "c"), (Output, "d"), (Errors, "e")] {
-            log.push(stream, text.into(), u64::MAX);
-        }
-        assert_eq!((log.all(Output), log.all(Errors)), (b"d".to_vec(), b"ce".to_vec()));
-        assert_eq!(log.get(0), Some((1, Errors, &b"c"[..])));
-        assert_eq!(log.get(3), Some((3, Errors, &b"e"[..])));
-        assert_eq!(log.get(4), None);
+    fn log(room: u64) -> (Log, Arc<Budget>) {
+        let budget = Budget::new(u64::MAX);
+        (Log::new(room, budget.charge()), budget)
+    }
+
+    /// All that is remembered, piece by piece.
+    fn pieces(log: &Log) -> Vec<(u64, Stream, Vec<u8>)> {
+        let mut position = 0;
+        std::iter::from_fn(|| {
+            let piece = log.get(position)?;
+            position = piece.0 + piece.2.len() as u64;
+            Some(piece)
+        })
+        .collect()
     }
 
     #[test]
-    fn what_nobody_has_been_given_is_put_together() {
-        let mut log = Log::new(10_000);
-        for text in ["a", "b"] {
-            log.push(Output, text.into(), u64::MAX);
+    fn streams_stay_apart_and_in_order() {
+        let (mut log, _) = log(100);
+        for (stream, text) in [(Output, "ab"), (Output, "c"), (Errors, "d"), (Output, "e"), (Notes, "f")] {
+            log.push(stream, text.as_bytes(), u64::MAX);
         }
-        assert_eq!(log.get(0), Some((0, Output, &b"ab"[..])));
-        for text in ["c", "d"] {
-            log.push(Output, text.into(), u64::MAX);
-        }
-        assert_eq!(log.get(1), Some((1, Output, &b"cd"[..])));
-        log.push(Output, vec![b'x'; 4096], u64::MAX);
-        log.push(Output, b"y".into(), u64::MAX);
-        assert_eq!(log.get(2).map(|(_, _, bytes)| bytes.len()), Some(4096));
-        assert_eq!(log.get(3), Some((3, Output, &b"y"[..])));
+        let expected = [(0, Output, "abc"), (3, Errors, "d"), (4, Output, "e"), (5, Notes, "f")];
+        assert_eq!(pieces(&log), expected.map(|(start, stream, text)| (start, stream, text.into())));
+        assert_eq!(log.get(1), Some((1, Output, b"bc".to_vec())), "a reader begins anywhere");
+        assert_eq!((log.get(6), log.get(u64::MAX)), (None, None));
+        assert_eq!(log.split(), ["abce", "d", "f"].map(|text| text.as_bytes().to_vec()));
     }
 
     #[test]
-    fn what_somebody_wants_is_not_forgotten() {
-        let mut log = Log::new(4);
-        for (stream, text) in [(Output, "ab"), (Errors, "c"), (Output, "d"), (Errors, "e")] {
-            log.push(stream, text.into(), 1);
+    fn the_oldest_is_forgotten_and_what_somebody_wants_is_not() {
+        let (mut log, budget) = log(10_000);
+        for round in 0..100_000_u32 {
+            log.push(if round.is_multiple_of(3) { Output } else { Errors }, &round.to_le_bytes(), u64::MAX);
         }
-        assert_eq!((log.all(Output), log.all(Errors)), (b"d".to_vec(), b"ce".to_vec()));
-        assert_eq!([0, 1, 2].map(|number| log.is_full_from(number)), [false; 3]);
-        log.push(Output, "fg".into(), 1);
-        assert_eq!((log.all(Output), log.all(Errors)), (b"dfg".to_vec(), b"ce".to_vec()));
-        assert_eq!([0, 1, 2, 3, 9].map(|number| log.is_full_from(number)), [true, true, true, false, false]);
+        let first = pieces(&log)[0].0;
+        assert!((10_000..10_000 + 2 * BLOCK_MAX as u64).contains(&(log.written() - first)), "{first}");
+        assert!(budget.taken() < 30_000, "{}", budget.taken());
+        log.push(Output, &[7; 50_000], first);
+        assert_eq!(pieces(&log)[0].0, first);
+        assert!(log.is_full_from(first) && !log.is_full_from(log.written()));
+        drop(log);
+        assert_eq!(budget.taken(), 0);
+    }
+
+    /// However the cell changes its streams, a log takes no more than two bytes for each, and little more.
+    #[test]
+    fn single_bytes_on_two_streams_take_two_bytes_each() {
+        let (mut log, budget) = log(1 << 20);
+        for round in 0..1 << 20 {
+            log.push([Output, Errors][round & 1], b"x", u64::MAX);
+        }
+        log.compact();
+        let taken: usize = log.blocks.iter().map(|block| block.records.capacity() + size_of_val(block)).sum();
+        assert_eq!(taken as u64, budget.taken());
+        assert!(taken < (2 << 20) + (64 << 10), "{taken}");
+    }
+
+    #[test]
+    fn logs_that_take_too_much_give_way() {
+        let budget = Budget::new(64 << 10);
+        let mut log = Log::new(1 << 20, budget.charge());
+        log.push(Output, &[b'x'; 200 << 10], 0);
+        assert!(log.is_short() && log.is_full_from(log.written() - 1) && !log.is_full_from(log.written()));
+        log.make_way(100);
+        assert_eq!(log.get(0).map(|(first, ..)| first), Some(0));
+        log.make_way(u64::MAX);
+        assert!(budget.taken() <= 64 << 10);
+        assert!(log.get(0).is_some_and(|(first, ..)| first > 0));
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        let (mut log, _) = log(1 << 20);
+        let text = format!("a{}", "ä".repeat(PIECE_MAX));
+        log.push(Output, text.as_bytes(), u64::MAX);
+        let all = pieces(&log);
+        assert!(all.len() > 1 && all.iter().all(|(_, _, bytes)| str::from_utf8(bytes).is_ok()));
+        assert_eq!(all.iter().flat_map(|(_, _, bytes)| bytes.clone()).collect::<Vec<_>>(), text.into_bytes());
     }
 }

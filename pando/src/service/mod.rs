@@ -4,7 +4,9 @@
 //! What is said there stands in [`api`]; the directory of templates is shared with every other command, and is the truth. All threads are started before the process confines itself:
 //! those that answer, and those that do what blocks.
 
+mod budget;
 mod cell;
+mod connections;
 mod gateways;
 mod jobs;
 mod log;
@@ -15,6 +17,7 @@ mod problem;
 mod routes;
 mod streams;
 
+use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::laps::Laps;
 use crate::size::Size;
@@ -24,6 +27,7 @@ use crate::watch::Watch;
 use crate::{api, host, machine, say, socket};
 use axum::Router;
 use axum::routing::get;
+use budget::Budget;
 use cell::{Cell, Order, Reader};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -58,7 +62,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// The most memory that all cells may have together [default: half of the host's]
+    /// The most memory that all cells may have together [default: half of the host's]; what is remembered of their output takes up to an eighth of it more, or 64 MiB
     #[arg(long, value_name = "SIZE", value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 
@@ -82,6 +86,8 @@ struct Service {
     memory: PageCount,
     /// What was free before there was one.
     whole: PageCount,
+    /// What the output logs of all cells may take together.
+    budget: Arc<Budget>,
     next: AtomicU64,
     cells: Mutex<BTreeMap<u64, Arc<Cell>>>,
 }
@@ -92,6 +98,8 @@ struct Service {
 /// There is no KVM, or nobody can be listened to.
 pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
+    let descriptors = Descriptors::share_out();
+    descriptors.check_service()?;
     let templates = template::directory()?;
     template::make_directory(&templates)?;
     let path = options.socket.clone().map_or_else(socket::place, Ok)?;
@@ -118,12 +126,13 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
     let libos = machine::libos(&kernel, &mut laps)?;
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
-    let gateways = Gateways::start(options.gateways.into())?;
+    let gateways = Gateways::start(options.gateways.into(), descriptors)?;
     let runtime = runtime().map_err(Failure::Thread)?;
-    let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone()));
+    let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone(), descriptors.templates));
     let networks = Networks::new(Arc::clone(&kernel));
     let whole = kernel.free() + kernel.registry().used;
-    let service = Service { kernel, pool, networks, gateways, watch, memory, whole, next: AtomicU64::new(1), cells: Mutex::default() };
+    let (budget, next) = (Budget::for_memory(memory), AtomicU64::new(1));
+    let service = Service { kernel, pool, networks, gateways, watch, memory, whole, budget, next, cells: Mutex::default() };
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -135,7 +144,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         };
         // Cells end with the process, and so do those who wait for them.
         tokio::select! {
-            served = axum::serve(listener, router(service)).into_future() => served,
+            served = connections::answer(listener, router(service), descriptors.connections) => served,
             () = asked => Ok(()),
         }
         .map_err(Failure::Print)
@@ -212,7 +221,7 @@ impl Service {
             let cell = Cell::start(&service, id, order, template, place)?;
             service.remember(&cell);
             let reader = is_whole.then(|| Reader::new(&cell, 0));
-            tokio::spawn(Arc::clone(&cell).keep());
+            tokio::spawn(Arc::clone(&cell).keep(Arc::clone(&service)));
             if cell.has_input() {
                 let cell = Arc::clone(&cell);
                 tokio::spawn(async move { cell.give_first().await });
@@ -230,6 +239,19 @@ impl Service {
             let ended: Vec<u64> = cells.iter().filter(|(_, cell)| cell.has_ended()).map(|(id, _)| *id).collect();
             let surplus = ended.len().saturating_sub(REMEMBERED);
             ended.iter().take(surplus).for_each(|id| _ = cells.remove(id));
+        }
+    }
+
+    /// Forgets cells that have ended, the oldest first, until the logs of the others take no more than they may. One that somebody reads stays.
+    fn forget_ended(&self) {
+        let mut cells = self.lock();
+        let is_ended = |(_, cell): &(&u64, &Arc<Cell>)| Arc::strong_count(cell) == 1 && cell.has_ended();
+        let ended: Vec<u64> = cells.iter().filter(is_ended).map(|(id, _)| *id).collect();
+        for id in ended {
+            if !self.budget.is_short() {
+                return;
+            }
+            cells.remove(&id);
         }
     }
 

@@ -4,6 +4,7 @@
 //! The directory of templates is the truth, so that `pando template` needs no server. A file that was replaced is another template; what was loaded of the old one goes when its last
 //! clone has ended.
 
+use super::budget::{Budget, Charge};
 use super::problem::Problem;
 use super::{blocking, lock};
 use crate::failure::Failure;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
@@ -34,6 +35,10 @@ pub(super) struct Warm {
     pub(super) found: Found,
     /// Another where the file is another.
     sign: Sign,
+    /// Another place in the order of use.
+    used: AtomicU64,
+    /// The descriptors that it keeps: its file's, and one for each volume.
+    _charge: Charge,
     /// What it sees of the host is not what it was: who is cloned of it next may miss something.
     changed: Arc<AtomicBool>,
 }
@@ -56,10 +61,14 @@ pub(super) struct Pool {
     freezers: Arc<Semaphore>,
     turns: Mutex<BTreeMap<Name, Turn>>,
     loaded: Mutex<BTreeMap<PathBuf, Arc<Warm>>>,
+    /// The descriptors that all that is loaded may keep.
+    descriptors: Arc<Budget>,
+    /// Grows whenever something loaded is used.
+    uses: AtomicU64,
 }
 
 impl Pool {
-    pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: Watch) -> Pool {
+    pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: Watch, descriptors: usize) -> Pool {
         Pool {
             kernel,
             libos,
@@ -68,6 +77,8 @@ impl Pool {
             freezers: Arc::new(Semaphore::new(FREEZERS)),
             turns: Mutex::default(),
             loaded: Mutex::default(),
+            descriptors: Budget::new(descriptors as u64),
+            uses: AtomicU64::new(0),
         }
     }
 
@@ -118,7 +129,25 @@ impl Pool {
     /// What is loaded of a file, if that is still the same and so is what it sees.
     fn ready(&self, path: &Path) -> Result<Option<Arc<Warm>>, Failure> {
         let sign = sign(path)?;
-        Ok(lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign && !warm.changed.load(Ordering::Relaxed)).cloned())
+        let ready = lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign && !warm.changed.load(Ordering::Relaxed)).cloned();
+        if let Some(warm) = &ready {
+            warm.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(ready)
+    }
+
+    /// Gives up what is loaded and nobody's clone, the longest unused first, while all together keeps more descriptors than it may. Whether that is enough.
+    fn make_way(&self) -> bool {
+        while self.descriptors.is_short() {
+            let mut loaded = lock(&self.loaded);
+            let idle = loaded.iter().filter(|(_, warm)| Arc::strong_count(warm) == 1);
+            let oldest = idle.min_by_key(|(_, warm)| warm.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
+            let Some(given_up) = oldest.and_then(|path| loaded.remove(&path)) else { return false };
+            // It takes its time.
+            drop(loaded);
+            drop(given_up);
+        }
+        true
     }
 
     /// Loads the template of this name in one of its variants.
@@ -136,7 +165,14 @@ impl Pool {
                 Err(Failure::Changed(_)) if found.recipe().standard => return Ok(Loaded::Outdated),
                 found => found?,
             };
-            let warm = Arc::new(Warm { root: found.load(&pool.kernel, &mut asked)?, found, sign, changed: asked.changed });
+            let mut charge = pool.descriptors.charge();
+            charge.grow(1 + asked.volumes.len() as u64);
+            if !pool.make_way() {
+                return Err(Problem::no_descriptors());
+            }
+            let used = AtomicU64::new(pool.uses.fetch_add(1, Ordering::Relaxed));
+            let root = found.load(&pool.kernel, &mut asked)?;
+            let warm = Arc::new(Warm { root, found, sign, used, _charge: charge, changed: asked.changed });
             let old = lock(&pool.loaded).insert(path, Arc::clone(&warm));
             // It may be the last of it, which takes its time.
             drop(old);

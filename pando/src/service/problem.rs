@@ -75,6 +75,12 @@ impl Problem {
         Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "no-gateway", message }
     }
 
+    /// There are no descriptors for another template.
+    pub(super) fn no_descriptors() -> Problem {
+        let message = "the templates whose clones run keep all the files open that they may: end some clones, or start the service with a higher limit of open files (`ulimit -Hn`)".into();
+        Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
+    }
+
     /// A file of a cell cannot be read or written.
     pub(super) fn file(path: &str) -> Problem {
         let message = format!("{path}: cannot be read or written in the cell");

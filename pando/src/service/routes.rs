@@ -4,13 +4,14 @@
 use super::cell::{Order, Reader};
 use super::problem::Problem;
 use super::streams::{Incoming, Outgoing};
-use super::{Service, blocking, jobs, order};
+use super::{Service, blocking, connections, jobs, order};
 use crate::api::{self, Text};
 use crate::template::{self, Found, Name, Which};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::map_request;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -38,13 +39,14 @@ struct Description;
 
 /// All that can be asked, with its description.
 pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
+    // What follows their first line may come whenever it likes.
+    let streams = OpenApiRouter::new().routes(routes!(attach)).routes(routes!(exec));
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(server))
         .routes(routes!(templates, make_template))
         .routes(routes!(template, remove_template))
         .routes(routes!(save_template, load_template))
         .routes(routes!(run))
-        .routes(routes!(attach))
         .routes(routes!(cells, make_cell))
         .routes(routes!(cell, remove_cell))
         .routes(routes!(wait))
@@ -52,9 +54,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(hang_up))
         .routes(routes!(output))
         .routes(routes!(input))
-        .routes(routes!(exec))
         .routes(routes!(read_file, write_file))
         .routes(routes!(freeze))
+        .layer(map_request(connections::limit_silence))
+        .merge(streams)
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
 }
 
@@ -271,7 +274,7 @@ async fn hang_up(State(service): State<Arc<Service>>, Path(id): Path<u64>, Query
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Pieces {
-    /// The number of the first piece.
+    /// The position of the first byte, among all that it said.
     #[serde(default)]
     from: u64,
     /// Go on until the cell has ended.

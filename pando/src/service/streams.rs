@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bodies of requests and answers that come in pieces.
 
+use super::connections::SILENCE_MAX;
 use super::problem::Problem;
 use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::BodyExt;
@@ -11,13 +12,14 @@ use std::io;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Bytes of the longest first line.
 const LINE_MAX: usize = 1 << 20;
 /// How long what nobody wants is taken from who sends it.
 const LINGER: Duration = Duration::from_secs(5);
 /// Pieces of an answer that wait for a slow reader.
-const AHEAD: usize = 16;
+const AHEAD: usize = 4;
 
 /// What a request sends.
 pub(super) struct Incoming {
@@ -36,6 +38,11 @@ impl Incoming {
     /// # Errors
     /// It says something else.
     pub(super) async fn first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
+        let late = |_| Problem::request("the first line, which says what shall be started, did not come in time");
+        timeout(SILENCE_MAX, self.read_first_line()).await.map_err(late)?
+    }
+
+    async fn read_first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let mut line = Vec::new();
         while let Some(mut bytes) = self.next().await? {
             let end = bytes.iter().position(|byte| *byte == b'\n');

@@ -15,6 +15,7 @@ mod tests;
 use crate::progress::Progress;
 use crate::say;
 use kept::Renewal;
+use pando_abi::layout::SLOT_SIZE;
 use pando_confine::{Authority, Owned, Paths};
 use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Sign, Walk};
 use places::Surroundings;
@@ -294,6 +295,9 @@ pub(crate) fn software() -> Paths {
     Paths { read: kept::tops(), change: Vec::from_iter(Surroundings::here().cache), ..Paths::default() }
 }
 
+/// Bytes of files of one tree of the host that a cell is shown: somewhat less than it can see of one volume. The largest files are shown without content where there is more.
+const CONTENT_MAX: u64 = SLOT_SIZE - (32 << 30);
+
 /// How trees of the host are looked at.
 pub(crate) fn walk(readable: Readable, limit: u64, progress: &dyn Fn(u64)) -> Walk<'_> {
     Walk { readable, limit, parallel: true, progress }
@@ -312,6 +316,7 @@ fn add_empty(builder: &mut Builder) -> Result<(), Error> {
 fn walked(directory: &Path, authority: &mut Authority) -> Result<Builder, Error> {
     let progress = Progress::files("looking");
     let mut builder = Builder::new();
+    builder.limit_content(CONTENT_MAX);
     builder.host("/", directory, &walk(Readable::ByCaller, WALKED_MAX, &|count| progress.set(count)))?;
     let owned = |(found, is_directory): (&Attributes, bool)| Owned {
         user: found.uid,

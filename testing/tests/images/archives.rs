@@ -227,6 +227,26 @@ fn what_is_no_archive_is_refused_with_a_reason() {
     assert_eq!(refused(&whole[..3072]), "it was cut: its end is missing");
 }
 
+/// Lengths in headers are anybody's: nobody gives memory to a name of gigabytes, which costs its author a hole.
+#[test]
+fn names_of_gigabytes_are_refused() {
+    for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+        let (_scratch, path) = archive(&[Member("././@LongLink", kind, "", b"name\0"), Member("a", EntryType::Regular, "", b"")]);
+        let mut whole = fs::read(&path).unwrap();
+        let length: u64 = 3 << 30;
+        let header = Header::from_byte_slice(&whole[..512]);
+        let mut longer = header.clone();
+        longer.set_size(length);
+        longer.set_cksum();
+        whole[..512].copy_from_slice(longer.as_bytes());
+        let file = fs::File::create(&path).unwrap();
+        file.write_all_at(&whole[..1024], 0).unwrap();
+        file.write_all_at(&whole[1024..], 512 + length).unwrap();
+        let error = Builder::new().archive(&path).unwrap_err().to_string();
+        assert!(error.contains("longer than 1048576 bytes"), "{kind:?}: {error}");
+    }
+}
+
 #[test]
 fn an_archive_that_changes_is_named() {
     let (_scratch, path) = archive(&[Member("a", EntryType::Regular, "", &[7; 5000])]);

@@ -31,7 +31,7 @@ impl Channel for Straight<'_> {
         if self.answers.is_empty() {
             let directory = open(self.host, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
             let said = std::mem::take(&mut self.said);
-            let report = obey(vec![Export::Directory(directory)], Arc::default(), &said[..], |answer| {
+            let report = obey(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &said[..], |answer| {
                 self.answers.extend(answer);
                 true
             });
@@ -161,7 +161,7 @@ fn wherever_the_host_stops_each_file_is_old_or_new_and_one_that_moves_is_somewhe
     for cut in (0..noted.0.len()).step_by(311).chain([noted.0.len()]) {
         let host = on_host(&tree);
         let directory = open(host.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
-        assert_eq!(obey(vec![Export::Directory(directory)], Arc::default(), &noted.0[..cut], |_| true), Report::default());
+        assert_eq!(obey(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true), Report::default());
         let read = |name: &str| fs::read(host.path().join(name));
         let moved = read("b/moved").or_else(|_| read("a/moves")).expect("it is somewhere");
         let changed = read("changes").expect("it is there");

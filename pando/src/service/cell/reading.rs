@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those who read what cells say: from a piece on, as it comes, and some of them all of it.
+//! Those who read what cells say: from a position on, as it comes, and some of them all of it.
 
 use super::Cell;
 use crate::api;
 use crate::service::streams::{Gone, Outgoing};
 use std::sync::Arc;
 
-/// Somebody for whom a cell waits: from the number on that was told last, nothing is forgotten.
+/// Somebody for whom a cell waits: from the position on that was told last, nothing is forgotten.
 pub(in crate::service) struct Reader {
     cell: Arc<Cell>,
     key: u64,
 }
 
 impl Reader {
-    /// Reads from this number on.
-    pub(in crate::service) fn new(cell: &Arc<Cell>, number: u64) -> Reader {
+    /// Reads from this position on.
+    pub(in crate::service) fn new(cell: &Arc<Cell>, position: u64) -> Reader {
         let mut state = cell.lock();
         let key = state.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
-        state.waiters.insert(key, number);
+        state.waiters.insert(key, position);
         drop(state);
         Reader { cell: Arc::clone(cell), key }
     }
 
-    /// Goes on to this number.
-    fn go_on(&self, number: u64) {
+    /// Goes on to this position.
+    fn go_on(&self, position: u64) {
         let mut state = self.cell.lock();
-        let was_full = state.waiters.insert(self.key, number).is_some_and(|before| state.log.is_full_from(before));
+        state.waiters.insert(self.key, position);
+        let is_awaited = state.is_waiting;
         drop(state);
-        if was_full {
+        if is_awaited {
             self.cell.changed.send_replace(());
         }
     }
@@ -41,14 +42,15 @@ impl Drop for Reader {
 }
 
 impl Cell {
-    /// The piece of this number of what it says, or the next that is remembered; waits for it if it is `patient`. `None`: there is none yet.
-    async fn piece(&self, number: u64, patient: bool) -> Option<api::Piece> {
+    /// What it says from a position on, or from the next that is remembered; waits for it if it is `patient`. `None`: there is nothing yet.
+    async fn piece(&self, position: u64, patient: bool) -> Option<api::Piece> {
         let mut changed = self.changed.subscribe();
         loop {
             {
-                let mut state = self.lock();
-                if let Some((number, stream, bytes)) = state.log.get(number) {
-                    return Some(api::Piece::Said { number, stream: stream.into(), data: api::Text::of(bytes) });
+                let state = self.lock();
+                if let Some((number, stream, bytes)) = state.log.get(position) {
+                    let next = number + bytes.len() as u64;
+                    return Some(api::Piece::Said { number, next, stream: stream.into(), data: api::Text::of(bytes) });
                 }
                 if let Some(outcome) = &state.outcome {
                     return Some(api::Piece::Ended { outcome: outcome.clone() });
@@ -61,7 +63,7 @@ impl Cell {
         }
     }
 
-    /// Says what it says, from a number on, until it has ended, which is returned; or, to who is not `patient`, until there is no more.
+    /// Says what it says, from a position on, until it has ended, which is returned; or, to who is not `patient`, until there is no more.
     ///
     /// # Errors
     /// Nobody reads it any more.
@@ -72,12 +74,12 @@ impl Cell {
         reader: Option<Reader>,
         outgoing: &mut Outgoing,
     ) -> Result<Option<api::Piece>, Gone> {
-        let mut number = from;
-        while let Some(piece) = outgoing.unless_gone(self.piece(number, patient)).await? {
-            let api::Piece::Said { number: said, .. } = &piece else { return Ok(Some(piece)) };
-            number = said + 1;
+        let mut position = from;
+        while let Some(piece) = outgoing.unless_gone(self.piece(position, patient)).await? {
+            let api::Piece::Said { next, .. } = &piece else { return Ok(Some(piece)) };
+            position = *next;
             if let Some(reader) = &reader {
-                reader.go_on(number);
+                reader.go_on(position);
             }
             outgoing.line(&piece).await?;
         }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host files that images keep open: one list for all images of the process, because descriptors are the process's.
+//!
+//! The least recently used file is closed for another one; an image that is dropped closes its own.
+
+use std::{
+    fs::File,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rustix::io::Errno;
+
+/// Files that stay open unless somebody sets another limit.
+const OPEN_MAX: usize = 256;
+
+static FILES: Mutex<List> = Mutex::new(List { most: OPEN_MAX, open: Vec::new() });
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The name of an image in the list.
+type Owner = u64;
+
+struct List {
+    most: usize,
+    /// The most recently used last.
+    open: Vec<(Owner, u32, Arc<File>)>,
+}
+
+/// Lets all images of the process together keep at most so many host files open; at least one.
+pub fn limit_open_files(most: usize) {
+    let mut list = list();
+    list.most = most.max(1);
+    let surplus = list.open.len().saturating_sub(list.most);
+    list.open.drain(..surplus);
+}
+
+/// How many host files all images of the process keep open.
+#[must_use]
+pub fn open_files() -> usize {
+    list().open.len()
+}
+
+fn list() -> MutexGuard<'static, List> {
+    // Whatever a thread was doing when it panicked, the list is whole.
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The open files of one image.
+#[derive(Debug)]
+pub(crate) struct OpenFiles(Owner);
+
+impl OpenFiles {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        OpenFiles(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The file of this number, if it is open.
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<File>> {
+        let open = &mut list().open;
+        let place = open.iter().rposition(|(owner, other, _)| (*owner, *other) == (self.0, number))?;
+        let entry = open.remove(place);
+        let file = Arc::clone(&entry.2);
+        open.push(entry);
+        Some(file)
+    }
+
+    /// Keeps a file open.
+    pub(crate) fn keep(&self, number: u32, file: &Arc<File>) {
+        let mut list = list();
+        if list.open.len() >= list.most {
+            list.open.remove(0);
+        }
+        list.open.push((self.0, number, Arc::clone(file)));
+    }
+
+    /// Closes all of them; they are opened again when they are read.
+    pub(crate) fn close(&self) {
+        list().open.retain(|(owner, ..)| *owner != self.0);
+    }
+}
+
+impl Drop for OpenFiles {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Opens something; where the process has no descriptor left, closes the files of all images and tries once more.
+pub(crate) fn with_descriptor<T>(open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    match open() {
+        Err(Errno::MFILE | Errno::NFILE) => {
+            list().open.clear();
+            open()
+        }
+        outcome => outcome,
+    }
+}
