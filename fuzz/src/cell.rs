@@ -23,7 +23,7 @@ pub fn write_back(data: &[u8]) {
     symlink("../secret", inside.join("link")).expect("it was not there");
     let opened = open(&inside, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
     let mut answers = 0;
-    let report = obey(vec![Export::Directory(opened)], Arc::<Replaced>::default(), data, |_| {
+    let report = obey(vec![Export::Directory(opened)], Arc::<Replaced>::default(), u64::MAX, data, |_| {
         answers += 1;
         true
     });
