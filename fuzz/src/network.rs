@@ -206,7 +206,7 @@ impl Station for Card<'_> {
 /// Frames of a cell to a gateway that leads nowhere but to resolvers of which it has none: so nothing leaves this process.
 pub fn gateway(data: &[u8]) {
     let rules = ["dns"].map(|rule| rule.parse().expect("a rule"));
-    let gateway = Gateway::bind(&[], rules.into(), Vec::new()).expect("the host has descriptors");
+    let gateway = Gateway::bind(&[], rules.into(), Vec::new(), 800).expect("the host has descriptors");
     let inside = Inside {
         mac: MAC,
         address4: ADDRESS,
