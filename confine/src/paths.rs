@@ -16,6 +16,8 @@ const VERSION: ABI = ABI::V6;
 pub struct Paths {
     /// To be read.
     pub read: Vec<PathBuf>,
+    /// Of which directories are to be listed, and nothing read.
+    pub list: Vec<PathBuf>,
     /// To be read, and to be changed by making, replacing and removing regular files, directories and links.
     pub change: Vec<PathBuf>,
     /// What of root's authority over these files is needed; more where a path itself is another user's.
@@ -92,7 +94,7 @@ pub fn limit_paths(paths: &Paths) -> Result<Reach, ConfineError> {
         | AccessFs::MakeSym
         | AccessFs::RemoveFile
         | AccessFs::RemoveDir;
-    for (list, access) in [(&paths.read, reading), (&paths.change, changing)] {
+    for (list, access) in [(&paths.read, reading), (&paths.list, AccessFs::ReadDir.into()), (&paths.change, changing)] {
         for path in list {
             // A path that is not there, or not to be reached anyway, needs no rule.
             let Ok(opened) = PathFd::new(path) else { continue };

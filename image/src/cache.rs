@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// What the trailer begins with; the number counts the versions of this format.
-const MAGIC: &[u8; 16] = b"Pando image   2\n";
+const MAGIC: &[u8; 16] = b"Pando image   3\n";
 /// Numbers in the trailer, of eight bytes each.
 const NUMBERS: usize = 9;
 const TRAILER: usize = MAGIC.len() + NUMBERS * 8;

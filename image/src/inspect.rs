@@ -19,6 +19,8 @@ use crate::{
 const LINKS_MAX: usize = 40;
 /// Bytes of the largest directory that is searched: of some two million entries.
 const DIRECTORY_MAX: u64 = 64 << 20;
+/// Bytes of a text file that is read whole.
+const TEXT_MAX: u64 = 1 << 20;
 const COMPACT_SIZE: usize = 32;
 
 /// What can be found at a path.
@@ -186,6 +188,19 @@ impl Image {
             return Err(damaged("a directory or link is too large"));
         }
         self.piece(node, 0, node.size)
+    }
+
+    /// What a small text file holds, links followed; `None`: there is none, or it is no text.
+    ///
+    /// # Errors
+    /// The image cannot be read, or makes no sense.
+    pub fn file_text(&self, path: &[u8]) -> Result<Option<String>, Error> {
+        let Resolved { chain, missing, .. } = self.resolve(path)?;
+        let is_text = |node: &&Node| missing.is_empty() && node.kind == FileType::Regular && node.size <= TEXT_MAX;
+        match chain.last().filter(is_text) {
+            Some(node) => Ok(String::from_utf8(self.data(node)?).ok()),
+            None => Ok(None),
+        }
     }
 
     /// At most `length` bytes of a directory or link from the start of a block on.

@@ -21,7 +21,7 @@ use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fsta
 use rustix::io::Errno;
 
 use crate::{
-    Builder, Error,
+    Attributes, Builder, Error,
     builder::{NAME_MAX, components, is_target, shown},
     format,
     host::{attributes, look, open_at},
@@ -76,6 +76,9 @@ pub enum Readable {
     ByEveryone,
     /// Those that the caller may read.
     ByCaller,
+    /// None: only directories with their owners and modes, and links that lead to directories. What lies in a directory that not everyone may list and
+    /// enter, or that is for everyone's temporary files, is not looked at.
+    None,
     /// All; what the caller may not list is an error, and what he may not read will be one when it is read.
     All,
 }
@@ -103,7 +106,7 @@ impl Builder {
         let path = path.as_ref();
         let stat = look(host).map_err(|errno| Error::Host { path: host.into(), source: errno.into() })?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            self.directory(path, attributes(&stat))?;
+            self.directory(path, walk.attributes(&stat))?;
             let id = self.find(path)?;
             return self.walk(id, host, &stat, walk);
         }
@@ -131,7 +134,7 @@ impl Builder {
     fn walk(&mut self, top: InodeId, host: &Path, stat: &Stat, walk: &Walk<'_>) -> Result<(), Error> {
         let too_many = || Error::TooMany { path: host.into(), limit: walk.limit };
         let name = self.tree.intern(host.as_os_str().as_bytes())?;
-        let record = self.tree.add_directory(DirectoryRecord { parent: NONE, name, modified: Version::of(stat).modified })?;
+        let record = self.record(walk, NONE, name, stat)?;
         let mut level = vec![Directory { id: top, record, path: host.into(), device: stat.st_dev, inode: stat.st_ino, crossed: true }];
         // Files with several names, by device and number.
         let mut linked = HashMap::new();
@@ -153,7 +156,7 @@ impl Builder {
                     return Err(too_many());
                 }
                 for found in listing {
-                    next.extend(self.take(directory, &found, &mut linked)?);
+                    next.extend(self.take(directory, &found, walk, &mut linked)?);
                 }
                 (walk.progress)(total);
             }
@@ -167,6 +170,7 @@ impl Builder {
         &mut self,
         directory: &Directory,
         found: &Found,
+        walk: &Walk<'_>,
         linked: &mut HashMap<(u64, u64), InodeId>,
     ) -> Result<Option<Directory>, Error> {
         // A directory that changes while it is listed may give a name twice.
@@ -182,7 +186,7 @@ impl Builder {
         }
         let name = self.tree.intern(&found.name)?;
         let content = self.content(found, directory.id, directory.record, name)?;
-        let id = self.tree.add(attributes(stat), content)?;
+        let id = self.tree.add(walk.attributes(stat), content)?;
         self.tree.link_new(directory.id, name, id)?;
         if has_several_names {
             linked.insert((stat.st_dev, stat.st_ino), id);
@@ -190,9 +194,17 @@ impl Builder {
         if !is_directory {
             return Ok(None);
         }
-        let record = self.tree.add_directory(DirectoryRecord { parent: directory.record, name, modified: Version::of(stat).modified })?;
+        let record = self.record(walk, directory.record, name, stat)?;
         let path = directory.path.join(OsStr::from_bytes(&found.name));
         Ok(Some(Directory { id, record, path, device: stat.st_dev, inode: stat.st_ino, crossed: stat.st_dev != directory.device }))
+    }
+
+    /// Takes note of a directory of the host, which names files and shows by its time when they come and go.
+    fn record(&mut self, walk: &Walk<'_>, parent: u32, name: Name, stat: &Stat) -> Result<u32, Error> {
+        if walk.readable == Readable::None {
+            return Ok(NONE);
+        }
+        self.tree.add_directory(DirectoryRecord { parent, name, modified: Version::of(stat).modified })
     }
 
     /// What the tree says of something that was found; `directory` and `name` are how it is named on the host.
@@ -210,6 +222,14 @@ impl Builder {
             }
             Some(kind) => Content::Special { kind, device: 0 },
         })
+    }
+}
+
+impl Walk<'_> {
+    /// What the image says of a file. When something came or went in a directory of which nothing else is taken says nothing.
+    fn attributes(&self, stat: &Stat) -> Attributes {
+        let all = attributes(stat);
+        if self.readable == Readable::None { Attributes { modified: Attributes::root(0).modified, ..all } } else { all }
     }
 }
 
@@ -292,13 +312,17 @@ fn list(directory: &Directory, readable: Readable, limit: u64) -> Listing {
     if directory.crossed && is_kernels(fstatfs(&opened)?.f_type.cast_unsigned()) {
         return Ok(Vec::new());
     }
+    if readable == Readable::None && stat.st_mode & (0o1000 | 0o005) != 0o005 {
+        return Ok(Vec::new());
+    }
     let mut found = Vec::new();
     let mut buffer = Vec::with_capacity(FETCHED);
     let mut entries = RawDir::new(&opened, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        let may_be_directory = matches!(entry.file_type(), FileType::Directory | FileType::Symlink | FileType::Unknown);
+        if matches!(name.to_bytes(), b"." | b"..") || readable == Readable::None && !may_be_directory {
             continue;
         }
         if found.len() as u64 == limit {
@@ -319,11 +343,14 @@ fn look_at(directory: &File, name: &CStr, readable: Readable) -> Result<Option<F
     let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let may = |needed: u32, access: Access| match readable {
-        Readable::All => true,
+        Readable::All | Readable::None => true,
         Readable::ByEveryone => stat.st_mode & needed == needed,
         Readable::ByCaller => accessat(directory, name, access, AtFlags::empty()).is_ok(),
     };
+    let leads_to_directory =
+        || statat(directory, name, AtFlags::empty()).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
     let taken = match kind {
+        _ if readable == Readable::None => kind == FileType::Directory || kind == FileType::Symlink && leads_to_directory(),
         FileType::Directory => may(0o005, Access::READ_OK | Access::EXEC_OK),
         FileType::RegularFile => may(0o004, Access::READ_OK),
         _ => true,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host as the command line sees it: its memory, its environment, its programs.
 
+use crate::view::Account;
 use pando_machine::{FRAME_SIZE, PageCount};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
@@ -128,13 +129,14 @@ impl Variable {
     }
 }
 
-/// What a program sees of the environment: where things are, in which language and time zone to speak of them, and what it was given by name.
-pub(crate) fn environment(given: &[Variable]) -> Vec<Vec<u8>> {
+/// What a program sees of the environment: who it is, where things are, in which language and time zone to speak of them, and what it was given by name.
+pub(crate) fn environment(account: &Account, given: &[Variable]) -> Vec<Vec<u8>> {
     let shown = |name: &OsStr| {
         let name = name.as_bytes();
         matches!(name, b"PATH" | b"TERM" | b"LANG" | b"TZ") || name.starts_with(b"LC_")
     };
-    lines(std::env::vars_os().filter(|(name, _)| shown(name)).chain(values(given)))
+    let own = std::env::vars_os().filter(|(name, _)| shown(name));
+    lines(account.variables().chain(own).chain(values(given)))
 }
 
 /// What a clone is given by name.

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::host::{self, NoProgram};
 use crate::size::Size;
 use crate::template::PROGRAM;
+use crate::view::Account;
 use std::ffi::OsString;
 
 /// Starts the program and tells the cell's number.
@@ -24,7 +25,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         NoProgram::NotExecutable(why) => Failure::NotExecutable { program: program.clone(), why },
     })?;
     let client = Client::need()?;
-    let environment = host::environment(&options.seen.variables);
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let environment = host::environment(&Account::find(&users, options.seen.user), &options.seen.variables);
     let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = options.connection.allowed().ok_or(Failure::Alone)?;
     let memory = Some(options.limits.memory().bytes().to_string());

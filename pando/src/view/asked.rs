@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a command line asks to see: which view, which program in it, where that starts, and what is shown besides.
 
-use super::{Surroundings, View, kept::Renewal};
+use super::account::Account;
+use super::kept::{Renewal, STATE};
+use super::{Surroundings, View};
 use crate::cli::Seen;
 use crate::exports::Exports;
 use crate::failure::Failure;
@@ -14,6 +16,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
+
+/// The list of an image's users.
+const USERS: &[u8] = b"/etc/passwd";
 
 /// What a cell is to see.
 pub(crate) struct Asked {
@@ -29,6 +34,7 @@ pub(crate) struct Asked {
     pub(crate) reach: Paths,
     /// Something of it could not be read as it was.
     pub(crate) changed: Arc<AtomicBool>,
+    account: Account,
     renewal: Option<Renewal>,
 }
 
@@ -77,6 +83,13 @@ impl Asked {
                 (view?, program, surroundings.directory.as_deref().unwrap_or(root))
             }
         };
+        let users = match &options.root {
+            Some(_) => view.volumes[0].image.file_text(USERS)?.unwrap_or_default(),
+            None if options.bare => String::new(),
+            None => surroundings.users.clone(),
+        };
+        let account = Account::find(&users, options.user);
+        view.add_home(&account)?;
         let (mut exports, mut change) = (Exports::default(), Vec::from_iter(surroundings.cache.clone()));
         let mut shown: Vec<(PathBuf, &Path)> = Vec::new();
         for (index, Volume { host, cell, writable }) in options.volumes.iter().enumerate() {
@@ -100,10 +113,11 @@ impl Asked {
         }
         view.read_replaced(&exports.replaced);
         let authority = Authority { change: view.authority.change && !exports.is_empty(), ..view.authority };
-        let reach = Paths { read: std::mem::take(&mut view.reach), change, authority, ..Paths::default() };
+        let list = if view.renewal.is_some() { vec![PathBuf::from(STATE)] } else { Vec::new() };
+        let reach = Paths { read: std::mem::take(&mut view.reach), list, change, authority, ..Paths::default() };
         let directory = options.directory.clone().unwrap_or_else(|| directory.into());
         let renewal = view.renewal.take();
-        Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, changed: Arc::default(), renewal }, view))
+        Ok((Asked { volumes: Vec::new(), program, directory, exports, reach, changed: Arc::default(), account, renewal }, view))
     }
 
     /// The program with these arguments, the first of which is its name, without terminals.
@@ -112,7 +126,7 @@ impl Asked {
             path: self.program.as_os_str().as_bytes().to_vec(),
             directory: self.directory.as_os_str().as_bytes().to_vec(),
             arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
-            environment: host::environment(&options.variables),
+            environment: host::environment(&self.account, &options.variables),
             exports: self.exports.in_cell(),
             user: options.user.user,
             group: options.user.group,

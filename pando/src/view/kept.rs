@@ -40,6 +40,8 @@ const DATABASES: [&str; 9] = [
     "/var/db/pkg",
     "/etc/ld.so.cache",
 ];
+/// Where programs of the host keep what they write: its directories are shown, and no content.
+pub(super) const STATE: &str = "/var";
 /// Directories whose entries are signs.
 const WATCHED: [&str; 3] = ["/usr", "/usr/local", "/opt"];
 
@@ -74,7 +76,8 @@ impl Renewal {
         drop(is_nice);
         let signs = signs();
         // Where this process may not look any more, it would find nothing and keep that.
-        if tops().iter().any(|top| fs::read_dir(top).is_err()) {
+        let state = Some(PathBuf::from(STATE)).filter(|state| state.is_dir());
+        if tops().iter().chain(&state).any(|top| fs::read_dir(top).is_err()) {
             return;
         }
         // Most cells do not run long enough for a walk, but for a look at the directories: what shows there is not
@@ -93,6 +96,11 @@ pub(super) fn builder(parallel: bool, progress: &Progress) -> Result<Builder, Er
     let mut builder = Builder::new();
     let progress = &|count| progress.set(count);
     let walk = Walk { readable: Readable::ByEveryone, limit: SOFTWARE_MAX, parallel, progress };
+    // A host that hides it has nothing to show there.
+    let directories = Walk { readable: Readable::None, ..walk };
+    if Path::new(STATE).is_dir() && everyone_may_enter(Path::new(STATE)) {
+        builder.host(STATE, Path::new(STATE), &directories)?;
+    }
     add_empty(&mut builder)?;
     for top in tops() {
         builder.host(top.as_os_str().as_bytes(), &top, &walk)?;

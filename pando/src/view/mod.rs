@@ -5,6 +5,7 @@
 //! ([`kept`]); where the program lies elsewhere, its installation prefix is the next ([`places`]); the last is the
 //! current directory. Those two are looked at each time. Nothing of the files is read before the cell does.
 
+mod account;
 mod asked;
 mod kept;
 mod parts;
@@ -12,6 +13,7 @@ mod places;
 #[cfg(test)]
 mod tests;
 
+use crate::options::User;
 use crate::progress::Progress;
 use crate::say;
 use kept::Renewal;
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) use account::Account;
 pub(crate) use asked::Asked;
 pub(crate) use parts::add as add_parts;
 
@@ -195,6 +198,19 @@ impl View {
         })
     }
 
+    /// Sees to it that a user has his home, if that is a usual one.
+    ///
+    /// # Errors
+    /// Something is in its way.
+    fn add_home(&mut self, account: &Account) -> Result<(), ViewError> {
+        if account.has_usual_home() {
+            let (volume, path) = self.covering(&account.home);
+            let User { user, group } = account.user;
+            volume.image.add_directory(&path, Attributes { uid: user, gid: group, ..Attributes::root(0o700) })?;
+        }
+        Ok(())
+    }
+
     /// Finds a program in the root as a shell would: by its path if the name holds a slash, in these directories
     /// otherwise.
     ///
@@ -292,7 +308,7 @@ impl View {
 
 /// What of the host is needed to see its software.
 pub(crate) fn software() -> Paths {
-    Paths { read: kept::tops(), change: Vec::from_iter(Surroundings::here().cache), ..Paths::default() }
+    Paths { read: kept::tops(), list: vec![kept::STATE.into()], change: Vec::from_iter(Surroundings::here().cache), ..Paths::default() }
 }
 
 /// Bytes of files of one tree of the host that a cell is shown: somewhat less than it can see of one volume. The largest files are shown without content where there is more.
@@ -309,7 +325,10 @@ pub(crate) fn host_software(progress: &Progress) -> Result<Image, Error> {
 }
 
 fn add_empty(builder: &mut Builder) -> Result<(), Error> {
-    EMPTY.iter().try_for_each(|(path, permissions)| builder.directory(path, Attributes::root(*permissions)))
+    EMPTY.iter().try_for_each(|(path, permissions)| match builder.directory(path, Attributes::root(*permissions)) {
+        Err(Error::Duplicate { .. }) => Ok(()),
+        done => done,
+    })
 }
 
 /// A directory of the host as it is now, as far as the caller may read it; adds the authority that he needs for that.

@@ -17,6 +17,8 @@ pub(crate) struct Surroundings {
     pub(crate) directory: Option<PathBuf>,
     /// Home directories, those of others too.
     pub(crate) homes: Vec<PathBuf>,
+    /// The host's list of users.
+    pub(crate) users: String,
     /// Where images are kept from one start to the next.
     pub(crate) cache: Option<PathBuf>,
 }
@@ -31,7 +33,8 @@ impl Surroundings {
         let others = users.lines().filter_map(|line| line.split(':').nth(5)).map(PathBuf::from);
         // Users of the system have homes such as `/` and `/usr/sbin`, which are nobody's.
         let homes = others.filter(|path| path.parent().is_some() && !is_software(path)).chain(home);
-        Surroundings { directory: std::env::current_dir().ok(), homes: homes.collect(), cache: cache.map(|cache| cache.join("pando")) }
+        let homes = homes.collect();
+        Surroundings { directory: std::env::current_dir().ok(), homes, users, cache: cache.map(|cache| cache.join("pando")) }
     }
 
     /// The current directory, if it is to be shown: not the root or a home or what holds one, and not what is the host's software or made

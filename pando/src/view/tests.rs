@@ -32,7 +32,7 @@ impl Stage {
     }
 
     fn surroundings(&self, directory: Option<PathBuf>) -> Surroundings {
-        Surroundings { directory, homes: vec![self.path("home")], cache: Some(self.path("cache")) }
+        Surroundings { directory, homes: vec![self.path("home")], users: String::new(), cache: Some(self.path("cache")) }
     }
 }
 
@@ -126,12 +126,12 @@ fn a_cell_sees_the_hosts_software_and_nothing_else_of_it() {
     let stage = Stage::new();
     let mut view = View::of_host(Some(Path::new("/bin/sh")), &stage.surroundings(None)).expect("the host can be looked at");
     let mut at = |path: &str| find(&mut view, Path::new(path));
-    for path in ["/root", "/home", "/tmp", "/var", "/run", "/proc", "/dev", "/sys", "/usr/bin", "/etc"] {
+    for path in ["/root", "/home", "/tmp", "/var", "/var/lib", "/var/log", "/run", "/proc", "/dev", "/sys", "/usr/bin", "/etc"] {
         assert_eq!(at(path), Some(Kind::Directory), "{path}");
     }
     assert_eq!(at("/bin/sh"), Some(Kind::File));
     assert_eq!(at("/etc/passwd"), Some(Kind::File));
-    for path in ["/etc/shadow", "/var/lib", "/proc/self", "/dev/null", "/boot", "/root/.profile", "/root/.bashrc"] {
+    for path in ["/etc/shadow", "/var/lib/dpkg/status", "/proc/self", "/dev/null", "/boot", "/root/.profile", "/root/.bashrc"] {
         assert_eq!(at(path), None, "{path}");
     }
 }

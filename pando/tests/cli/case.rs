@@ -18,7 +18,22 @@ pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 /// After this long a run hangs: the slowest takes a small part of it on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The environment of every run: all of it is what a program in a cell may see.
-const ENVIRONMENT: [(&str, &str); 4] = [("LANG", "C.UTF-8"), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("TERM", "dumb"), ("TZ", "UTC0")];
+const ENVIRONMENT: [(&str, &str); 7] = [
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    ("LOGNAME", "root"),
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("TERM", "dumb"),
+    ("TZ", "UTC0"),
+    ("USER", "root"),
+];
+
+/// The shell of root, as the host's list of users has it: a cell is told so, too.
+fn shell() -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let root = users.lines().find(|line| line.starts_with("root:"));
+    root.and_then(|line| line.split(':').nth(6)).unwrap_or("/bin/sh").into()
+}
 
 /// Whether the long runs were asked for.
 pub(crate) fn long_runs() -> bool {
@@ -160,7 +175,7 @@ impl<'a> Case<'a> {
     }
 
     fn surround(&self, command: &mut Command) {
-        command.env_clear().envs(ENVIRONMENT).current_dir(&self.directory);
+        command.env_clear().envs(ENVIRONMENT).env("SHELL", shell()).current_dir(&self.directory);
     }
 
     fn run(&self, mut command: Command) -> Outcome {

@@ -24,9 +24,38 @@ fn the_environment_is_what_was_named() {
         let output = command.arg("run").args(options).args(["busybox", "env"]).output().expect("pando starts");
         String::from_utf8(output.stdout).expect("it is text")
     };
-    assert_eq!(variables(&[]), "LC_ALL=C\nPATH=/usr/bin:/bin\n");
+    let users = fs::read_to_string("/etc/passwd").expect("every host has one");
+    let root: Vec<&str> = users.lines().find(|line| line.starts_with("root:")).expect("every host has one").split(':').collect();
+    let (home, shell) = (root[5], root[6]);
+    assert_eq!(variables(&[]), format!("HOME={home}\nLC_ALL=C\nLOGNAME=root\nPATH=/usr/bin:/bin\nSHELL={shell}\nUSER=root\n"));
+    let homeless = ["-e", "HOME=/tmp", "-u", "4711"];
+    assert_eq!(variables(&homeless), "HOME=/tmp\nLC_ALL=C\nPATH=/usr/bin:/bin\nSHELL=/bin/sh\n");
     let options = ["-e", "GIVEN", "-e", "NOT_SET", "-e", "NEW=a=b", "--env=LC_ALL=", "-e", "NEW=last one counts"];
-    assert_eq!(variables(&options), "GIVEN=by name\nLC_ALL=\nNEW=last one counts\nPATH=/usr/bin:/bin\n");
+    let expected =
+        format!("GIVEN=by name\nHOME={home}\nLC_ALL=\nLOGNAME=root\nNEW=last one counts\nPATH=/usr/bin:/bin\nSHELL={shell}\nUSER=root\n");
+    assert_eq!(variables(&options), expected);
+}
+
+#[test]
+fn everybody_has_a_home_of_his_own() {
+    if !kvm_is_there() {
+        return;
+    }
+    let script = "cd ~ && ls -A && echo one >file && cat ~/file && pwd && stat -c '%u %a' .";
+    assert_eq!(printed(&[], &["sh", "-c", script]), "one\n/root\n0 700\n");
+    assert_eq!(printed(&["-u", "4711:4711"], &["sh", "-c", script]), "one\n/home/4711\n4711 700\n");
+}
+
+#[test]
+fn the_hosts_directories_for_state_are_there_without_content() {
+    if !kvm_is_there() {
+        return;
+    }
+    let modes = "cd /var && stat -c '%n %u %g %a' . lib lib/dpkg lib/dpkg/info cache log spool";
+    let native = Command::new("busybox").args(["sh", "-c", modes]).output().expect("busybox starts");
+    assert_eq!(printed(&[], &["sh", "-c", modes]), String::from_utf8(native.stdout).expect("it is text"));
+    assert_eq!(printed(&[], &["find", "/var", "-type", "f"]), "");
+    assert_eq!(printed(&[], &["sh", "-c", "mkdir /var/lib/dpkg/own && echo /var/lib/dpkg/own"]), "/var/lib/dpkg/own\n");
 }
 
 #[test]
