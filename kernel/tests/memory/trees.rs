@@ -5,6 +5,7 @@
 use crate::guest::{DISK, value, words};
 use crate::workload::Workload;
 use crate::{ARENA_OF_TREES, REGISTRY, seed};
+use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_kernel::memory::copy::{Behalf, CopyError};
@@ -344,7 +345,7 @@ fn bring_in(frames: &mut Frames, wanted: Wanted) -> bool {
 
 /// Protects piece by piece; `false`: the rest found no memory.
 fn protect(frames: &mut Frames, set: &mut SpaceSet, memory: &mut Memory, mut range: Stretch, permissions: Permissions) -> bool {
-    let slot = range.slot as u64 * pando_abi::layout::SLOT_SIZE;
+    let slot = range.slot as u64 * SLOT_SIZE;
     while !range.pages.is_empty() {
         let first = range.pages.start;
         if set.protect_piece(frames, &mut range, permissions).is_err() {
@@ -400,14 +401,17 @@ fn trees_keep_their_word_on_a_machine_that_is_nearly_full() {
     }
 }
 
+/// Where these have their memory: the start of a slot.
+const HERE: u64 = SLOT_SIZE;
+
 #[test]
 fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
     let mut trees = Trees::new(0);
     let (maker, taker) = (trees.frames.open_account(PageCount(1_000)), trees.frames.open_account(PageCount(1_000)));
     let mut source = SpaceSet::new(&mut trees.frames, maker);
-    let range = source.check(SpaceIndex(0), 0, 10).expect("a range");
+    let range = source.check(SpaceIndex(0), HERE, 10).expect("a range");
     source.map(&mut trees.frames, &range, MapFlags::lazy(Permissions::READ_WRITE)).expect("room");
-    source.write(&mut trees.frames, 0, &value(1).to_le_bytes(), Behalf::Cell).expect("room");
+    source.write(&mut trees.frames, HERE, &value(1).to_le_bytes(), Behalf::Cell).expect("room");
     let mut clone = source.clone_set(&mut trees.frames, taker);
     assert_eq!(trees.frames.usage(taker).used, PageCount(0), "a clone costs nothing");
     source.release(&mut trees.frames);
@@ -416,7 +420,7 @@ fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
     let paid = trees.frames.usage(maker).used;
     assert_eq!(paid, PageCount(4), "a page and three tables");
     // The last holder writes into the page itself, and makes its own path to it.
-    clone.write(&mut trees.frames, 0, &value(2).to_le_bytes(), Behalf::Cell).expect("room");
+    clone.write(&mut trees.frames, HERE, &value(2).to_le_bytes(), Behalf::Cell).expect("room");
     assert_eq!(trees.frames.usage(taker).used, PageCount(3));
     let Usage { used, retired, .. } = trees.frames.usage(maker);
     assert_eq!((used, retired), (PageCount(4), PageCount(3)));
@@ -430,15 +434,15 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     let mut trees = Trees::new(0);
     let account = trees.frames.open_account(PageCount(10_000));
     let mut source = SpaceSet::new(&mut trees.frames, account);
-    let mut range = source.check(SpaceIndex(0), 0, 512).expect("a range");
+    let mut range = source.check(SpaceIndex(0), HERE, 512).expect("a range");
     let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: true };
     source.map(&mut trees.frames, &range, flags).expect("room");
     source.touch_piece(&mut trees.frames, &mut range).expect("room");
     assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2), "one large page, two tables");
     let mut clone = source.clone_set(&mut trees.frames, account);
-    clone.write(&mut trees.frames, 5 * PAGE_SIZE, &[7], Behalf::Cell).expect("room");
+    clone.write(&mut trees.frames, HERE + 5 * PAGE_SIZE, &[7], Behalf::Cell).expect("room");
     assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2 + 1 + 3), "one page more, and a path of three tables");
-    let level = |set: &mut SpaceSet| set.inspect(&trees.frames, SpaceIndex(0), 0).expect("an address").map(|found| found.level);
+    let level = |set: &mut SpaceSet| set.inspect(&trees.frames, SpaceIndex(0), HERE).expect("an address").map(|found| found.level);
     assert_eq!((level(&mut source), level(&mut clone)), (Some(2), Some(1)));
     // The source goes; the clone holds 511 parts, and the one that it copied is free again.
     source.release(&mut trees.frames);

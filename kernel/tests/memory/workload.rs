@@ -2,7 +2,7 @@
 //! What cells and their operator do in a run of the property: random, from a seed, and crowded together so that it matters.
 
 use crate::guest::{Command, MAX_COMMANDS, value};
-use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
+use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT, USER_START};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, BlockNumber, DiskIndex, Hypercall, MapFlags, PAGE_SIZE, Permissions};
 use pando_machine::Nanos;
@@ -154,7 +154,7 @@ impl Workload {
     pub(crate) fn edit(&mut self, memory: &Memory, tight: bool) -> Hypercall {
         let space = self.space(memory);
         let slot = if self.one_in(2) { 0 } else { self.below(SLOTS) } as u64;
-        let (first, pages) = self.range(tight);
+        let (first, pages) = self.range(slot, tight);
         let address = slot * SLOT_SIZE + first * PAGE_SIZE;
         match self.below(14) {
             0..5 => {
@@ -179,7 +179,7 @@ impl Workload {
     }
 
     /// First page and count.
-    fn range(&mut self, tight: bool) -> (u64, u64) {
+    fn range(&mut self, slot: u64, tight: bool) -> (u64, u64) {
         let first = self.page();
         let end = WINDOW_START + WINDOW_PAGES;
         match self.below(20) {
@@ -190,8 +190,11 @@ impl Workload {
                 (first, if tight { 512 } else { 512 * (1 + self.rng.u64(..(end - first) / 512)) })
             }
             17 | 18 => (first, 1 + self.rng.u64(..end - first)),
-            // Everything, most of it beyond the window: one entry, and as many as a table has.
-            _ if self.one_in(4) => (0, SLOT_PAGES),
+            // Everything, most of it beyond the window: one entry, and as many as a table has. In the first slot cells cannot have the first pages.
+            _ if self.one_in(4) => {
+                let first = if slot == 0 { USER_START / PAGE_SIZE } else { 0 };
+                (first, SLOT_PAGES - first)
+            }
             _ => (WINDOW_START, WINDOW_PAGES),
         }
     }
