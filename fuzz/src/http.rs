@@ -17,7 +17,7 @@ pub fn http(data: &[u8]) {
     if let Ok(text) = serde_json::from_slice::<api::Text>(data)
         && let Some(bytes) = text.bytes()
     {
-        assert_eq!(api::Text::of(&bytes).bytes().as_deref(), Some(&bytes[..]));
+        assert_eq!(api::Text::of(bytes.clone()).bytes(), Some(bytes));
     }
 }
 
