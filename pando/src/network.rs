@@ -25,8 +25,9 @@ pub(crate) use station::Plug;
 use std::ffi::OsStr;
 use std::io;
 use std::net::IpAddr;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What a cell is to be connected with.
 #[derive(Debug)]
@@ -40,6 +41,9 @@ pub(crate) struct Network {
     /// Told once the program has ended, because the terminal is its own until then.
     late: Option<Late>,
 }
+
+/// How long what leads out may take to end: more than twice the two seconds in which it delivers what it has.
+const END_MAX: Duration = Duration::from_secs(5);
 
 /// What is to be told later.
 type Late = Arc<Mutex<Vec<String>>>;
@@ -71,7 +75,7 @@ type Carry = dyn FnOnce(&Inside, Plug) -> io::Result<Carried> + Send;
 /// What leads out, at work.
 struct Out {
     handle: Handle,
-    thread: JoinHandle<io::Result<Carried>>,
+    carried: Receiver<io::Result<Carried>>,
     station: Arc<Station>,
 }
 
@@ -182,9 +186,11 @@ impl Network {
         let station = Arc::new(kernel.station(network, link, move || waker.wake()).map_err(LaunchError::from)?);
         let plug = Plug::new(Arc::clone(&station), Arc::clone(kernel), cell);
         let inside = inside(&own, &router, mtu)?;
-        let body = move || carry(&inside, plug);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(body).map_err(Failure::Thread)?;
-        Ok(Running { out: Some(Out { handle, thread, station }), capture, forwards, late })
+        let (carries, carried) = mpsc::channel();
+        // If nobody waits any more, the process is about to end.
+        let body = move || drop(carries.send(carry(&inside, plug)));
+        std::thread::Builder::new().name(name.into()).spawn(body).map_err(Failure::Thread)?;
+        Ok(Running { out: Some(Out { handle, carried, station }), capture, forwards, late })
     }
 }
 
@@ -209,9 +215,19 @@ impl Running {
 impl Out {
     fn finish(self) -> io::Result<(Traffic, Carried)> {
         self.handle.stop();
-        let carried = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("it broke off")))?;
+        let carried = end(&self.carried, END_MAX)?;
         Ok((self.station.traffic(), carried))
     }
+}
+
+/// Waits for the end of what leads out, which was told to stop; but not longer than this: a cell may have found how to keep it busy, and the process must end.
+fn end<T>(carried: &Receiver<io::Result<T>>, most: Duration) -> io::Result<T> {
+    carried.recv_timeout(most).unwrap_or_else(|error| {
+        Err(io::Error::other(match error {
+            RecvTimeoutError::Timeout => "it did not stop in time",
+            RecvTimeoutError::Disconnected => "it broke off",
+        }))
+    })
 }
 
 /// Takes a TAP device.
@@ -271,4 +287,22 @@ pub(crate) fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> Result<In
         leases: |mac| Mac(mac).address4(),
         seed: u64::from_ne_bytes(seed),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::end;
+    use std::io;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn what_never_ends_is_not_waited_for() {
+        let (carries, carried) = mpsc::channel::<io::Result<u8>>();
+        assert!(end(&carried, Duration::ZERO).is_err_and(|error| error.to_string().contains("in time")));
+        carries.send(Ok(7)).expect("somebody waits");
+        assert_eq!(end(&carried, Duration::ZERO).ok(), Some(7));
+        drop(carries);
+        assert!(end(&carried, Duration::MAX).is_err_and(|error| error.to_string().contains("broke off")));
+    }
 }

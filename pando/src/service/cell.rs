@@ -5,7 +5,7 @@ mod reading;
 
 pub(super) use reading::Reader;
 
-use super::gateways::WayOut;
+use super::gateways::{Place, WayOut};
 use super::log::Log;
 use super::networks::Network;
 use super::pool::{Held, Warm};
@@ -123,7 +123,7 @@ impl Cell {
         id: u64,
         mut order: Order,
         template: Arc<Warm>,
-        place: Option<OwnedSemaphorePermit>,
+        place: Option<Arc<Place>>,
     ) -> Result<Arc<Cell>, Problem> {
         let Service { kernel, watch, networks, gateways, budget, .. } = service;
         let (since, started) = (Instant::now(), SystemTime::now());

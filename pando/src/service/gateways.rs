@@ -15,21 +15,39 @@ use pando_kernel::{CellId, Kernel};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long somebody waits for a gateway: a little longer than one may take that has nobody to lead any more.
 const PLACE_WAIT_MAX: Duration = Duration::from_secs(3);
+/// Threads beyond those that are offered, for gateways that do not end: a confined process starts none, and no thread can be ended by another.
+const SPARES: usize = 4;
 
 /// All threads for gateways, and those that are free.
 pub(super) struct Gateways {
-    count: usize,
+    places: Places,
     /// What each may use.
     descriptors: usize,
-    free: Arc<Semaphore>,
     orders: Sender<Leading>,
 }
+
+/// The places for gateways.
+struct Places {
+    count: usize,
+    free: Arc<Semaphore>,
+    ending: Mutex<Ending>,
+}
+
+/// Gateways that were told to stop, and when.
+struct Ending {
+    list: Vec<(Instant, Weak<Place>)>,
+    /// Threads that are left for the place of one that does not.
+    spares: usize,
+}
+
+/// A gateway's place, until its thread gives it back or somebody takes it away.
+pub(super) struct Place(Mutex<Option<OwnedSemaphorePermit>>);
 
 /// A gateway at work.
 struct Leading {
@@ -41,11 +59,56 @@ struct Leading {
     program: String,
     /// Stays until nobody is plugged in.
     _network: Arc<Network>,
-    _place: OwnedSemaphorePermit,
+    _place: Arc<Place>,
 }
 
 /// A way out of a cell's network, which is closed when this is dropped.
-pub(super) struct WayOut(Handle);
+pub(super) struct WayOut {
+    handle: Handle,
+    place: Weak<Place>,
+    gateways: Arc<Gateways>,
+}
+
+impl Places {
+    fn new(count: usize, spares: usize) -> Places {
+        Places { count, free: Arc::new(Semaphore::new(count)), ending: Mutex::new(Ending { list: Vec::new(), spares }) }
+    }
+
+    /// A gateway was told to stop.
+    fn ends(&self, place: Weak<Place>) {
+        let mut ending = lock(&self.ending);
+        ending.list.retain(|(_, place)| place.strong_count() > 0);
+        ending.list.push((Instant::now(), place));
+    }
+
+    /// Takes the places of gateways that were told to stop so long ago and have not, as long as there are threads to go on with.
+    fn sweep(&self, most: Duration) {
+        let mut ending = lock(&self.ending);
+        let Ending { list, spares } = &mut *ending;
+        list.retain(|(since, place)| {
+            let Some(place) = place.upgrade() else { return false };
+            if *spares == 0 || since.elapsed() < most {
+                return true;
+            }
+            *spares -= usize::from(lock(&place.0).take().is_some());
+            say::problem(&"a gateway does not stop: another thread takes its place");
+            false
+        });
+    }
+
+    /// A place, for which this waits so long; then it takes that of a gateway that does not stop.
+    async fn get(&self, most: Duration) -> Option<Arc<Place>> {
+        let waited = tokio::time::timeout(most, Arc::clone(&self.free).acquire_owned()).await;
+        let permit = match waited {
+            Ok(permit) => permit.ok()?,
+            Err(_) => {
+                self.sweep(most);
+                Arc::clone(&self.free).try_acquire_owned().ok()?
+            }
+        };
+        Some(Arc::new(Place(Mutex::new(Some(permit)))))
+    }
+}
 
 impl Gateways {
     /// So many threads that wait for something to do. A confined process starts no more.
@@ -56,29 +119,28 @@ impl Gateways {
         let descriptors = if count > 0 { descriptors.of_gateway(count)? } else { 0 };
         let (orders, told) = mpsc::channel();
         let told = Arc::new(Mutex::new(told));
-        for _ in 0..count {
+        for _ in 0..if count > 0 { count + SPARES } else { 0 } {
             let told = Arc::clone(&told);
             std::thread::Builder::new().name("gateway".into()).spawn(move || lead(&told)).map_err(Failure::Thread)?;
         }
-        Ok(Gateways { count, descriptors, free: Arc::new(Semaphore::new(count)), orders })
+        Ok(Gateways { places: Places::new(count, SPARES), descriptors, orders })
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.places.count
     }
 
     /// A place for another, for which this waits a little.
     ///
     /// # Errors
     /// All are at work.
-    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let full = || Problem::no_gateway(self.count);
-        if self.count == 0 {
+    pub(super) async fn place(&self) -> Result<Arc<Place>, Problem> {
+        let full = || Problem::no_gateway(self.count());
+        if self.count() == 0 {
             return Err(full());
         }
-        let free = tokio::time::timeout(PLACE_WAIT_MAX, Arc::clone(&self.free).acquire_owned()).await.map_err(|_| full())?;
-        free.map_err(Problem::server)
+        self.places.get(PLACE_WAIT_MAX).await.ok_or_else(full)
     }
 
     /// Leads a cell that is plugged into a network of its own to what these rules open.
@@ -86,17 +148,18 @@ impl Gateways {
     /// # Errors
     /// Something is missing for another.
     pub(super) fn open(
-        &self,
+        self: &Arc<Self>,
         kernel: &Arc<Kernel>,
         (cell, own, program): (CellId, &Addresses, String),
         network: &Arc<Network>,
-        (rules, place): (Vec<Rule>, OwnedSemaphorePermit),
+        (rules, place): (Vec<Rule>, Arc<Place>),
     ) -> Result<WayOut, Problem> {
         let gateway = way_out(rules, self.descriptors)?;
         let handle = gateway.handle();
         let (router, mtu) = kernel.router(network.id())?;
         let waker = handle.clone();
         let station = Arc::new(kernel.station(network.id(), Link::default(), move || waker.wake())?);
+        let way_out = WayOut { handle, place: Arc::downgrade(&place), gateways: Arc::clone(self) };
         let leading = Leading {
             gateway,
             inside: inside(own, &router, mtu)?,
@@ -107,13 +170,14 @@ impl Gateways {
             _place: place,
         };
         self.orders.send(leading).map_err(Problem::server)?;
-        Ok(WayOut(handle))
+        Ok(way_out)
     }
 }
 
 impl Drop for WayOut {
     fn drop(&mut self) {
-        self.0.stop();
+        self.handle.stop();
+        self.gateways.places.ends(Weak::clone(&self.place));
     }
 }
 
@@ -133,5 +197,25 @@ fn lead(told: &Mutex<Receiver<Leading>>) {
         if let Err(error) = run.unwrap_or_else(|_| Err(io::Error::other("it panicked"))) {
             say::problem(&format_args!("{program}: {}", Failure::Gateway(error)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, Duration, Places};
+
+    #[test]
+    fn a_gateway_that_does_not_stop_loses_its_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("the host has room");
+        let places = Places::new(1, 1);
+        let get = || runtime.block_on(places.get(Duration::ZERO));
+        let stuck = get().expect("it is free");
+        assert!(get().is_none(), "it works and was not told to stop");
+        places.ends(Arc::downgrade(&stuck));
+        let next = get().expect("a spare thread takes over");
+        places.ends(Arc::downgrade(&next));
+        assert!(get().is_none(), "no thread is left for another");
+        drop(next);
+        assert!(get().is_some(), "its thread has ended");
     }
 }

@@ -80,7 +80,7 @@ struct Service {
     kernel: Arc<Kernel>,
     pool: Arc<Pool>,
     networks: Networks,
-    gateways: Gateways,
+    gateways: Arc<Gateways>,
     watch: Watch,
     /// What all cells may have together.
     memory: PageCount,
@@ -126,7 +126,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
     let libos = machine::libos(&kernel, &mut laps)?;
     let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
-    let gateways = Gateways::start(options.gateways.into(), descriptors)?;
+    let gateways = Arc::new(Gateways::start(options.gateways.into(), descriptors)?);
     let runtime = runtime().map_err(Failure::Thread)?;
     let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone(), descriptors.templates));
     let networks = Networks::new(Arc::clone(&kernel));

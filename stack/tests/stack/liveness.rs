@@ -10,8 +10,8 @@ use pando_testing::lab::repetitions;
 use crate::net::{Door, MS, config, mac};
 
 const SECOND: u64 = 1000 * MS;
-/// Frames that one `run` may send for one connection: its turns of 16 frames.
-const FRAMES_OF_A_RUN: usize = 1024;
+/// Frames that one `run` may send for one connection: 64 turns of 16 frames, each with an answer that smoltcp gives at once.
+const FRAMES_OF_A_RUN: usize = 64 * 17;
 /// Frames and calls of `run` that one moment may take: the whole buffer in segments of 48 bytes, once.
 const FRAMES_OF_A_MOMENT: usize = 2048;
 /// The same in each second of silence: a timer that has run out, a segment, an acknowledgement. (A window of 10 segments is sent again at the first timeout.)
