@@ -74,36 +74,6 @@ async fn refuse(mut stream: UnixStream, most: usize) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{answer, limit_silence};
-    use axum::Router;
-    use axum::middleware::map_request;
-    use axum::routing::post;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{UnixListener, UnixStream};
-
-    /// Time passes here as soon as everybody waits for it.
-    #[tokio::test(start_paused = true)]
-    async fn who_sends_nothing_is_not_waited_for() {
-        let place = tempfile::tempdir().expect("there is room");
-        let path = place.path().join("socket");
-        let router = Router::new().route("/", post(|body: String| async move { body })).layer(map_request(limit_silence));
-        let listener = UnixListener::bind(&path).expect("there is room");
-        tokio::spawn(answer(listener, router, 4));
-        let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n";
-        for (sent, answered) in [("", ""), ("POST / HTT", ""), (head, "HTTP/1.1 400"), (&format!("{head}body"), "HTTP/1.1 200")] {
-            let mut stream = UnixStream::connect(&path).await.expect("it listens");
-            stream.write_all(sent.as_bytes()).await.expect("it reads");
-            let mut said = Vec::new();
-            // It may have something to say to half a head.
-            stream.read_to_end(&mut said).await.expect("it ends");
-            let said = String::from_utf8_lossy(&said);
-            assert!(said.starts_with(answered), "{sent:?}: {said}");
-        }
-    }
-}
-
 /// Lets a request's body break off if its client sends nothing for too long.
 pub(super) async fn limit_silence(request: Request) -> Request {
     request.map(|body| Body::new(Limited { body, silence: Box::pin(sleep(SILENCE_MAX)) }))
@@ -135,5 +105,35 @@ impl HttpBody for Limited {
 
     fn size_hint(&self) -> hyper::body::SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{answer, limit_silence};
+    use axum::Router;
+    use axum::middleware::map_request;
+    use axum::routing::post;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{UnixListener, UnixStream};
+
+    /// Time passes here as soon as everybody waits for it.
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_nothing_is_not_waited_for() {
+        let place = tempfile::tempdir().expect("there is room");
+        let path = place.path().join("socket");
+        let router = Router::new().route("/", post(|body: String| async move { body })).layer(map_request(limit_silence));
+        let listener = UnixListener::bind(&path).expect("there is room");
+        tokio::spawn(answer(listener, router, 4));
+        let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n";
+        for (sent, answered) in [("", ""), ("POST / HTT", ""), (head, "HTTP/1.1 400"), (&format!("{head}body"), "HTTP/1.1 200")] {
+            let mut stream = UnixStream::connect(&path).await.expect("it listens");
+            stream.write_all(sent.as_bytes()).await.expect("it reads");
+            let mut said = Vec::new();
+            // It may have something to say to half a head.
+            stream.read_to_end(&mut said).await.expect("it ends");
+            let said = String::from_utf8_lossy(&said);
+            assert!(said.starts_with(answered), "{sent:?}: {said}");
+        }
     }
 }

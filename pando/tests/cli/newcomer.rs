@@ -7,7 +7,7 @@ use crate::data;
 use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -36,11 +36,15 @@ fn what_the_readme_says_works() {
     let mut compile = Command::new(host_program("gcc"));
     compile.args(["-static", "-o"]).args([path("my-static-program"), path("mine.c")]);
     succeed(compile);
-    let run = |line: &str| {
+    // Natively, the host is called what a cell is called.
+    fs::create_dir(path("native")).expect("the directory is ours");
+    fs::write(path("native/hostname"), "#!/bin/sh\necho pando\n").expect("the directory is ours");
+    fs::set_permissions(path("native/hostname"), fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let run = |line: &str, first: &str| {
         let mut shell = Command::new(host_program("bash"));
         shell.args(["-o", "pipefail", "-c", line]).current_dir(directory.path());
         shell.env("XDG_DATA_HOME", path("data"));
-        shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", path("bin").display()));
+        shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", path(first).display()));
         finish(shell, Input::Nothing)
     };
     let mut lines = commands_of_the_readme();
@@ -51,7 +55,7 @@ fn what_the_readme_says_works() {
         // What cargo builds and runs is what is tested here.
         let line = line.replace("cargo run --release -- ", "pando ");
         assert!(line.contains("pando "), "a command that this test does not know: {line}");
-        let outcome = run(&line);
+        let outcome = run(&line, "bin");
         // Who makes or removes a template is told only what went wrong.
         let is_silent = ["pando template create", "pando template rm"].iter().any(|silent| line.starts_with(silent));
         assert!(outcome.status == 0 && outcome.output.is_empty() == is_silent, "{line}: {outcome:?}");
@@ -59,7 +63,7 @@ fn what_the_readme_says_works() {
         if let Some((before, after)) = line.split_once("pando run ")
             && let Some((_, program)) = after.split_once("-- ")
         {
-            assert_eq!(text(&outcome.output), text(&run(&format!("{before}{program}")).output), "{line}");
+            assert_eq!(text(&outcome.output), text(&run(&format!("{before}{program}"), "native").output), "{line}");
         }
     }
 }
