@@ -53,7 +53,7 @@ impl Account {
 mod tests {
     use super::*;
 
-    const USERS: &str = "root:x:0:0:root:/root:/bin/bash\n\nwrong:line\nwww-data:x:33:33:www:/var/www:/usr/sbin/nologin\nann:x:1000:1000:Ann,,,:/home/ann:\n";
+    const USERS: &str = "root:x:0:0:root:/root:/bin/bash\n\nwrong:line\nwww-data:x:33:33:www:/var/www:/bin/sh\nann:x:1000:1000:Ann,,,:/home/ann:\n";
 
     fn account(user: u32) -> (Option<String>, String, String, bool) {
         let account = Account::find(USERS, User { user, group: user });
@@ -64,7 +64,7 @@ mod tests {
     fn users_are_what_the_list_says_of_them() {
         let is = |name: &str, home: &str, shell: &str, usual| (Some(name.into()), home.into(), shell.into(), usual);
         assert_eq!(account(0), is("root", "/root", "/bin/bash", false));
-        assert_eq!(account(33), is("www-data", "/var/www", "/usr/sbin/nologin", false));
+        assert_eq!(account(33), is("www-data", "/var/www", "/bin/sh", false));
         assert_eq!(account(1000), is("ann", "/home/ann", "/bin/sh", true));
         assert_eq!(account(7), (None, "/home/7".into(), "/bin/sh".into(), true));
         assert_eq!(Account::find("", User::default()).name.as_deref(), Some("root"));

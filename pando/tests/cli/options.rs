@@ -2,6 +2,7 @@
 //! Options that change what a program finds: each does what it says, and nothing else.
 
 use crate::case::{Case, PANDO};
+use pando_testing::host_program;
 use pando_testing::lab::kvm_is_there;
 use std::fs;
 use std::process::Command;
@@ -52,7 +53,7 @@ fn the_hosts_directories_for_state_are_there_without_content() {
         return;
     }
     let modes = "cd /var && stat -c '%n %u %g %a' . lib lib/dpkg lib/dpkg/info cache log spool";
-    let native = Command::new("busybox").args(["sh", "-c", modes]).output().expect("busybox starts");
+    let native = Command::new(host_program("busybox")).args(["sh", "-c", modes]).output().expect("busybox starts");
     assert_eq!(printed(&[], &["sh", "-c", modes]), String::from_utf8(native.stdout).expect("it is text"));
     assert_eq!(printed(&[], &["find", "/var", "-type", "f"]), "");
     assert_eq!(printed(&[], &["sh", "-c", "mkdir /var/lib/dpkg/own && echo /var/lib/dpkg/own"]), "/var/lib/dpkg/own\n");
