@@ -53,7 +53,8 @@ impl Account {
 mod tests {
     use super::*;
 
-    const USERS: &str = "root:x:0:0:root:/root:/bin/bash\n\nwrong:line\nwww-data:x:33:33:www:/var/www:/bin/sh\nann:x:1000:1000:Ann,,,:/home/ann:\n";
+    const USERS: &str =
+        "root:x:0:0:root:/root:/bin/bash\n\nwrong:line\nwww-data:x:33:33:www:/var/www:/bin/sh\nann:x:1000:1000:Ann,,,:/home/ann:\n";
 
     fn account(user: u32) -> (Option<String>, String, String, bool) {
         let account = Account::find(USERS, User { user, group: user });
