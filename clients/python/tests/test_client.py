@@ -50,9 +50,12 @@ class Cells(Case):
     def test_one_is_written_to_and_read(self) -> None:
         with self.client.start("python", ["for line in iter(input, ''): print(line[::-1], flush=True)"]) as cell:
             said = cell.output()
+            position = 0
             for line, answer in (("abc", "cba\n"), ("é€", "€é\n")):
                 cell.write(line + "\n")
-                self.assertEqual(next(said).text, answer)
+                piece = next(said)
+                self.assertEqual((piece.number, piece.text), (position, answer))
+                last, position = position, piece.next
             self.assertIsNone(cell.wait(0.01))
             info = cell.info()
             self.assertEqual((info.id, info.template, info.outcome), (cell.id, "python", None))
@@ -61,7 +64,7 @@ class Cells(Case):
             outcome = cell.wait()
             assert outcome is not None
             self.assertEqual((outcome.reason, outcome.exit_code, outcome.message), ("exited", 0, "exited with status 0"))
-            self.assertEqual([piece.data for piece in cell.output(first=1)], ["€é\n".encode()])
+            self.assertEqual([piece.data for piece in cell.output(first=last)], ["€é\n".encode()])
             with self.assertRaises(pando.WrongState):
                 cell.write("more")
         with self.assertRaises(pando.NoSuchCell):

@@ -264,7 +264,7 @@ class AsyncCell:
         self.id = number
 
     async def output(self, follow: bool = True, first: int = 0) -> AsyncGenerator[Piece, None]:
-        """What it says, piece by piece from the given one on, until it ends, or with `follow=False` until now.
+        """What it says, piece by piece from a byte of all its output on, until it ends, or with `follow=False` until now.
 
         The server remembers the last MiB, or as much as it may say; who follows misses nothing from then on, because the
         cell waits for who reads slowly.

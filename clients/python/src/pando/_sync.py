@@ -112,7 +112,7 @@ class Cell(_Waiting[AsyncCell]):
         return self._steps.id
 
     def output(self, follow: bool = True, first: int = 0) -> Iterator[Piece]:
-        """What it says, piece by piece from the given one on, until it ends, or with `follow=False` until now.
+        """What it says, piece by piece from a byte of all its output on, until it ends, or with `follow=False` until now.
 
         See `AsyncCell.output`.
         """

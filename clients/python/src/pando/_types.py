@@ -96,7 +96,9 @@ class Piece:
     """Something that a cell said."""
 
     number: int
-    """Pieces are counted; one that is missing was forgotten before anybody asked for it."""
+    """The position of its first byte among all that the cell wrote. A gap before it was forgotten before anybody asked for it."""
+    next: int
+    """The position behind its last byte: `output(first=piece.next)` goes on there."""
     stream: Stream
     data: bytes
 

@@ -251,7 +251,7 @@ def said(value: Mapping[str, Any]) -> Said:
     """What a cell says."""
     if "outcome" in value:
         return _known(Outcome, value["outcome"])
-    return Piece(value["number"], value["stream"], _bytes(value["data"]))
+    return Piece(value["number"], value["next"], value["stream"], _bytes(value["data"]))
 
 
 class Job:
