@@ -212,6 +212,8 @@ pub const OPTIONAL: &[Package] = &[
 /// Packages that nobody installs for the suite: tests use them where they are.
 pub const EXTRA: &[Package] = &[
     package("nodejs", &["node"], "clones of Node"),
+    package("python3-numpy", &["/usr/lib/python3/dist-packages/numpy"], "clones of a large Python"),
+    package("python3-pil", &["/usr/lib/python3/dist-packages/PIL"], "another"),
     package("stress-ng", &["stress-ng"], "stress of many classes"),
     package("systemd", &["systemd-analyze"], "what reads units"),
 ];

@@ -158,7 +158,8 @@ impl World {
         let asked = if as_it_stands { kernel.freeze_as_it_stands(running.id) } else { kernel.ask_to_freeze(running.id) };
         assert_eq!(asked, Ok(()), "it has ended: {}", running.said());
         assert_eq!(kernel.wait_frozen_for(running.id, PATIENCE), Ok(true), "it does not freeze: {}", running.said());
-        assert_eq!(kernel.is_forced(running.id), Ok(as_it_stands));
+        // None of these programs asks for a signal in its clones, so nothing promises that their random numbers differ.
+        assert_eq!(kernel.is_forced(running.id), Ok(true));
         root.frozen(running.id)
     }
 
