@@ -20,7 +20,7 @@ pub struct Paths {
     pub list: Vec<PathBuf>,
     /// To be read, and to be changed by making, replacing and removing regular files, directories and links.
     pub change: Vec<PathBuf>,
-    /// What of root's authority over these files is needed; more where a path itself is another user's.
+    /// The part of root's authority over these files that is needed; more where a path itself is another user's.
     pub authority: Authority,
     /// Ports that connections by TCP may lead to.
     pub ports: Ports,

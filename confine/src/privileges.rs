@@ -15,9 +15,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What is needed to read what only others may read.
+/// The capabilities that reading other users' private files needs.
 const READING: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
-/// What is needed to change files of others, and to leave them to those who have them.
+/// The capabilities that changing other users' files and keeping their owners needs.
 const CHANGING: CapabilitySet = CapabilitySet::DAC_READ_SEARCH
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::CHOWN)
@@ -36,7 +36,7 @@ const READ: u32 = 0o4;
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
 
-/// What of root's authority over files is needed. Whoever is not root has none of it.
+/// The part of root's authority over files that a process keeps. A process of another user has none of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Authority {
     /// Files are read that only other users may read.
@@ -45,7 +45,7 @@ pub struct Authority {
     pub change: bool,
 }
 
-/// Who has a file, and what its mode grants.
+/// A file's owner, group and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// Its owner.
@@ -65,7 +65,7 @@ impl From<&Metadata> for Owned {
 }
 
 impl Authority {
-    /// What is needed to read these files and directories, and to put others in their places that have the same owners. Nothing is looked at where this process has no
+    /// Finds the authority needed to read these files and directories, and to replace them by others with the same owners. Nothing is looked at where this process has no
     /// capabilities: it needs none then for what it can do.
     #[must_use]
     pub fn over(files: impl IntoIterator<Item = Owned>) -> Authority {
@@ -108,7 +108,7 @@ impl Caller {
         class & bits == bits
     }
 
-    /// Whether a path grants these bits, and all directories above it let through. What is not there does.
+    /// Whether a path grants these bits, and all directories above it can be searched. A path that does not exist does.
     fn reaches(self, path: &Path, bits: u32) -> bool {
         let may = |path: &Path, bits: u32| path.metadata().map_or(true, |found| self.may(&Owned::from(&found), bits));
         may(path, bits) && path.ancestors().skip(1).all(|above| may(above, SEARCH))

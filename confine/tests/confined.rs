@@ -64,7 +64,7 @@ fn check_needs(host: &Host) {
     assert!(vec![1_u8; 8 << 20].iter().all(|byte| *byte == 1), "memory comes and goes");
 }
 
-/// What a filter refuses of these is possible before: so it is the filter that does.
+/// Each of these is possible before the filter is set, so the filter refuses it.
 fn check_before(host: &Host) {
     setpriority_process(None, 1).expect("anybody may be nicer");
     let flags = fcntl_getfl(std::io::stdin()).expect("it is open");

@@ -28,7 +28,7 @@ fn host() -> Option<tempfile::TempDir> {
     Some(host)
 }
 
-/// What a thread gets that has dropped its privileges, from a thread that it starts then.
+/// The privileges of a thread that was started by one without privileges.
 fn after<T: Send>(paths: &Paths, body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let confined = scope.spawn(|| {

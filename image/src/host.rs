@@ -214,7 +214,7 @@ impl HostBlocks {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Whatever a thread was doing when it panicked, what is locked is whole.
+    // The data is consistent even if a thread panicked while it held the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -43,7 +43,7 @@ pub fn open_files() -> usize {
 }
 
 fn list() -> MutexGuard<'static, List> {
-    // Whatever a thread was doing when it panicked, the list is whole.
+    // The list is consistent even if a thread panicked while it held the lock.
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

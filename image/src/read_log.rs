@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was read of host files: enough to see later whether all of it is still the same.
+//! The parts of host files that were read, with checksums that show later whether they are still the same.
 //!
 //! A file's change time moves with its links, owner and mode as well as with its content. When only that has moved, what was read of the file is
 //! read again and compared: if it is the same, nobody can tell the two states apart, and the image goes on with the later one.
@@ -22,14 +22,14 @@ const RANGES_MAX: usize = 1 << 16;
 /// Bytes that are compared at a time.
 const COMPARED: usize = 1 << 20;
 
-/// What was read of an image's extents.
+/// The ranges that were read of an image's extents.
 #[derive(Debug, Default)]
 pub(crate) struct ReadLog {
     extents: HashMap<u32, ExtentLog>,
     ranges: usize,
 }
 
-/// What was read of an extent.
+/// The ranges that were read of an extent.
 #[derive(Debug)]
 struct ExtentLog {
     /// The change time with which that was so.

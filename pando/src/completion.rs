@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What shells complete beside options: the names of templates, the numbers of cells.
+//! Completions beside options: the names of templates, the numbers of cells.
 
 use crate::cli::Cli;
 use crate::client;

@@ -56,7 +56,7 @@ impl Descriptors {
         Descriptors { total, images, connections, templates, gateways: free - images - connections - templates }
     }
 
-    /// What a gateway may use where there are so many.
+    /// The descriptors that each of so many gateways may use.
     ///
     /// # Errors
     /// There are too few for each.

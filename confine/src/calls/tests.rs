@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the filter says of calls, asked as Linux asks it: by interpreting its program.
+//! The filter's verdicts, found as Linux finds them: by interpreting its program.
 
 use super::{Needs, filter};
 use linux_raw_sys::general as nr;
 use linux_raw_sys::ioctl;
 use seccompiler::{BpfProgram, sock_filter};
 
-/// What the kernel shows a filter of a call: `struct seccomp_data`.
+/// A system call as the kernel shows it to a filter: `struct seccomp_data`.
 #[derive(Clone, Copy)]
 struct Call {
     number: u32,

@@ -4,7 +4,7 @@
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-/// What each name costs besides its file's bytes: a cell could fill a file system with empty files.
+/// The cost of each name besides its file's bytes: a cell could fill a file system with empty files.
 const NAME_COST: u64 = 4096;
 
 /// By how much the exports may still grow. Sizes count as `ls` shows them: a hole takes no room here, but whoever copies the file fills it.
@@ -35,7 +35,7 @@ impl Quota {
     }
 }
 
-/// What something that is there takes.
+/// The size of something that exists.
 fn cost(stat: Option<Stat>) -> u64 {
     let Some(stat) = stat else { return 0 };
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

@@ -66,7 +66,7 @@ pub(super) fn user_data() -> kvm_segment {
     kvm_segment { selector: USER_DATA as u16, type_: 3, dpl: 3, db: 1, s: 1, present: 1, g: 1, limit: u32::MAX, ..Default::default() }
 }
 
-/// What the null selector loads, at base 0: as Linux has it in DS, ES, FS and GS of its 64-bit programs.
+/// The segment that the null selector loads, at base 0: as Linux has it in DS, ES, FS and GS of its 64-bit programs.
 pub(super) const NULL: kvm_segment =
     kvm_segment { base: 0, limit: 0, selector: 0, type_: 0, present: 0, dpl: 0, db: 0, s: 0, l: 0, g: 0, avl: 0, unusable: 1, padding: 0 };
 

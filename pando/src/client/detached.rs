@@ -52,7 +52,7 @@ pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Ve
     })
 }
 
-/// What of it is no text.
+/// The first word of a command line that is not valid UTF-8.
 fn no_text(options: &Run) -> Failure {
     let word = options.arguments().iter().find(|word| word.to_str().is_none());
     Failure::NoText(word.unwrap_or(options.program()).clone())

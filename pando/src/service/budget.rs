@@ -10,14 +10,14 @@ const PART: u64 = 8;
 /// Bytes that they may take however little memory the cells have.
 const LEAST: u64 = 64 << 20;
 
-/// What all take together, and may take.
+/// The memory that all take together, and their limit.
 #[derive(Debug)]
 pub(super) struct Budget {
     taken: AtomicU64,
     most: u64,
 }
 
-/// What one takes of the budget; given back when it is dropped.
+/// A share of the budget, returned when it is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     budget: Arc<Budget>,
@@ -40,7 +40,7 @@ impl Budget {
         Charge { budget: Arc::clone(self), amount: 0 }
     }
 
-    /// What is taken.
+    /// The memory in use.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }

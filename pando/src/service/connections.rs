@@ -50,7 +50,7 @@ pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) 
             });
         } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
             tokio::spawn(async move {
-                // Who does not read it is disconnected all the same.
+                // A client that does not read it is disconnected all the same.
                 let _ = timeout(REFUSAL_TIME, refuse(stream, most)).await;
                 drop(place);
             });
@@ -68,7 +68,7 @@ async fn refuse(mut stream: UnixStream, most: usize) -> io::Result<()> {
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
     stream.write_all(format!("{head}content-length: {length}\r\n\r\n{body}").as_bytes()).await?;
     stream.shutdown().await?;
-    // What it still sends is taken, or the answer would be lost with it.
+    // The rest of the request is read, or the reset of the connection would discard the answer.
     let mut rest = [0; 4096];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())

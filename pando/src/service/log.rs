@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// Bytes of a full block: small, because reading walks the records of one from its start.
 const BLOCK_MAX: usize = 4096;
-/// What the list keeps for each block.
+/// The list's overhead for each block.
 const BLOCK_OVERHEAD: u64 = size_of::<Block>() as u64;
 /// Bytes of the longest record: what six bits of its head can say.
 const RECORD_MAX: usize = 64;
@@ -27,7 +27,7 @@ struct Block {
     records: Vec<u8>,
 }
 
-/// What a cell wrote. Remembers at least so many bytes, and forgets the oldest block first.
+/// The log of a cell's output. It keeps at least so many bytes, and drops the oldest block first.
 #[derive(Debug)]
 pub(super) struct Log {
     blocks: VecDeque<Block>,
@@ -37,7 +37,7 @@ pub(super) struct Log {
     room: u64,
     /// Bytes that were ever written.
     written: u64,
-    /// What all blocks take of the memory for logs.
+    /// The memory that all blocks take.
     charge: Charge,
 }
 
