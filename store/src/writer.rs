@@ -90,7 +90,9 @@ struct Pages {
 impl Pages {
     fn create(path: &Path) -> io::Result<Pages> {
         let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
-        let file = tempfile::Builder::new().prefix(&format!(".{name}.")).suffix(".new").tempfile_in(directory(path))?;
+        // One dot in front, also where the file is itself one that is not whole yet: leftovers of a template are found by how their names begin.
+        let prefix = format!(".{}.", name.trim_start_matches('.'));
+        let file = tempfile::Builder::new().prefix(&prefix).suffix(".new").tempfile_in(directory(path))?;
         let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(&[0; HEADER])?;
         Ok(Pages {
